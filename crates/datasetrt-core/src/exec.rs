@@ -1,0 +1,71 @@
+//! Named threads that end with their owner, and failures that are kept.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::error::{Error, ErrorKind, Result, invalid};
+
+/// Threads this process may use: CPU affinity and control-group quota are respected.
+pub fn thread_budget() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The number of threads to start: what was asked for, at least one, or the budget.
+pub fn threads_or_budget(threads: Option<usize>) -> Result<usize> {
+    const MOST: usize = 1024;
+    match threads {
+        None => Ok(thread_budget()),
+        Some(n @ 1..=MOST) => Ok(n),
+        Some(n) => Err(invalid(format!("threads is {n}; choose 1 to {MOST}, or None for the machine's budget"))),
+    }
+}
+
+/// Starts a named thread. A panic inside becomes the error of [`join`].
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<JoinHandle<Result<T>>> {
+    let guarded = move || guard("a worker thread", work);
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(guarded)
+        .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start thread '{name}': {e}; raise the process limit or use fewer threads")))
+}
+
+/// Waits for a thread and gives its result.
+pub fn join<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
+    handle.join().unwrap_or_else(|_| Err(bug("a worker thread")))
+}
+
+/// Runs `work`; a panic becomes an error. The last line of defence, not a way to report errors.
+pub fn guard<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(bug(what)))
+}
+
+fn bug(what: &str) -> Error {
+    Error::new(ErrorKind::Bug, format!("{what} panicked: a bug in datasetrt; please report it with the text on stderr"))
+}
+
+/// Locks a mutex; data behind a poisoned one is still consistent here, because a failure is kept beside it.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let handle = spawn("t", || -> Result<()> { panic!("on purpose") }).unwrap();
+        assert_eq!(join(handle).unwrap_err().kind(), ErrorKind::Bug);
+    }
+
+    #[test]
+    fn absurd_thread_counts_are_refused() {
+        assert!(threads_or_budget(Some(0)).is_err());
+        assert!(threads_or_budget(Some(100_000)).is_err());
+        assert!(threads_or_budget(None).unwrap() >= 1);
+    }
+}

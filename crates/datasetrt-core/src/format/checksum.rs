@@ -1,0 +1,116 @@
+//! The hashes of the format: XXH3 where every read pays, BLAKE3 for digests.
+
+use xxhash_rust::xxh3;
+
+/// A BLAKE3 digest.
+pub type Digest = [u8; 32];
+
+/// What a record's checksum covers beside its stored bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// The cache's record key.
+    pub record_key: u64,
+    /// The sample that the record holds.
+    pub sample_id: u64,
+    /// How the bytes are stored.
+    pub tag: u8,
+    /// Length before compression.
+    pub payload_bytes: u64,
+    /// Length as stored.
+    pub stored_bytes: u64,
+}
+
+/// XXH3-64 of a header or trailer.
+pub fn xxh3_64(data: &[u8]) -> u64 {
+    xxh3::xxh3_64(data)
+}
+
+/// The checksum of one record: stored bytes, keyed by what and where they are.
+pub fn record_checksum(identity: Identity, stored: &[u8]) -> u64 {
+    let mut words = [0u8; 40];
+    let fields = [
+        identity.record_key,
+        identity.sample_id,
+        u64::from(identity.tag),
+        identity.payload_bytes,
+        identity.stored_bytes,
+    ];
+    for (place, field) in words.chunks_exact_mut(8).zip(fields) {
+        place.copy_from_slice(&field.to_le_bytes());
+    }
+    xxh3::xxh3_64_with_seed(stored, xxh3::xxh3_64(&words))
+}
+
+/// XXH3-128 of a file, fed piece by piece.
+#[derive(Clone, Default)]
+pub struct FileHasher(xxh3::Xxh3Default);
+
+impl FileHasher {
+    /// Adds the next bytes.
+    pub fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    /// The hash of everything so far.
+    pub fn finish(&self) -> u128 {
+        self.0.digest128()
+    }
+}
+
+/// Bytes as lower-case hexadecimal text.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The digest behind 64 lower-case hexadecimal digits.
+pub fn parse_digest(text: &str) -> Option<Digest> {
+    let mut digest = [0; 32];
+    if text.len() != 64 {
+        return None;
+    }
+    for (place, pair) in digest.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *place = parse_hex(std::str::from_utf8(pair).ok()?, 2)?.try_into().ok()?;
+    }
+    Some(digest)
+}
+
+/// The number behind exactly `digits` lower-case hexadecimal digits.
+pub fn parse_hex(text: &str, digits: usize) -> Option<u128> {
+    let plain = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if plain { u128::from_str_radix(text, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_the_identity_matters() {
+        let base = Identity { record_key: 1, sample_id: 2, tag: 0, payload_bytes: 3, stored_bytes: 3 };
+        let reference = record_checksum(base, b"abc");
+        let changed = [
+            Identity { record_key: 9, ..base },
+            Identity { sample_id: 3, ..base },
+            Identity { tag: 1, ..base },
+            Identity { payload_bytes: 4, ..base },
+            Identity { stored_bytes: 4, ..base },
+        ];
+        assert!(changed.iter().all(|&other| record_checksum(other, b"abc") != reference));
+        assert_ne!(record_checksum(base, b"abd"), reference);
+    }
+
+    #[test]
+    fn hex_round_trips_and_refuses_other_spellings() {
+        let digest = *blake3::hash(b"x").as_bytes();
+        assert_eq!(parse_digest(&hex(&digest)), Some(digest));
+        assert_eq!(parse_digest(&hex(&digest).to_uppercase()), None);
+        assert_eq!(parse_hex("+f", 2), None);
+        assert_eq!(parse_hex("0f", 2), Some(15));
+    }
+}

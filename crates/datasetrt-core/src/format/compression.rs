@@ -1,0 +1,156 @@
+//! Compression of single records, with the decompressed size known and enforced.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How a cache's records are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Stored as they are.
+    None,
+    /// LZ4 blocks.
+    Lz4,
+    /// Zstandard frames at a level.
+    Zstd {
+        /// 1 (fast) to 22 (small).
+        level: i32,
+    },
+}
+
+/// The record tag of bytes stored as they are.
+pub const TAG_RAW: u8 = 0;
+/// The record tag of an LZ4 block.
+pub const TAG_LZ4: u8 = 1;
+/// The record tag of a Zstandard frame.
+pub const TAG_ZSTD: u8 = 2;
+
+/// The level that `zstd` means without one: the library's own default.
+pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
+
+impl Compression {
+    /// The method and level behind their names in the manifest and the configuration.
+    pub fn parse(method: &str, level: Option<i64>) -> Result<Self> {
+        let refuse = |why: String| Err(Error::new(ErrorKind::InvalidArgument, why));
+        match (method, level) {
+            ("none", None) => Ok(Compression::None),
+            ("lz4", None) => Ok(Compression::Lz4),
+            ("zstd", None) => Ok(Compression::Zstd { level: DEFAULT_ZSTD_LEVEL }),
+            ("zstd", Some(level @ 1..=22)) => Ok(Compression::Zstd { level: i32::try_from(level).unwrap_or(DEFAULT_ZSTD_LEVEL) }),
+            ("zstd", Some(level)) => refuse(format!("zstd level {level} is out of range; choose 1 to 22")),
+            ("none" | "lz4", Some(level)) => {
+                refuse(format!("compression '{method}' takes no level, got {level}; leave compression_level unset"))
+            }
+            _ => refuse(format!("compression '{method}' is unknown; choose 'none', 'lz4' or 'zstd'")),
+        }
+    }
+
+    /// The name in the manifest.
+    pub fn method(self) -> &'static str {
+        match self {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd { .. } => "zstd",
+        }
+    }
+
+    /// The level in the manifest.
+    pub fn level(self) -> Option<i64> {
+        match self {
+            Compression::Zstd { level } => Some(i64::from(level)),
+            Compression::None | Compression::Lz4 => None,
+        }
+    }
+
+    /// The tag of a record that this method made smaller.
+    pub fn tag(self) -> u8 {
+        match self {
+            Compression::None => TAG_RAW,
+            Compression::Lz4 => TAG_LZ4,
+            Compression::Zstd { .. } => TAG_ZSTD,
+        }
+    }
+}
+
+/// Compresses payloads one after the other, keeping its tables between them.
+pub struct Compressor {
+    method: Compression,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl Compressor {
+    /// A compressor for one thread.
+    pub fn new(method: Compression) -> Result<Self> {
+        let zstd = match method {
+            Compression::Zstd { level } => Some(zstd::bulk::Compressor::new(level).map_err(failed)?),
+            Compression::None | Compression::Lz4 => None,
+        };
+        Ok(Compressor { method, zstd })
+    }
+
+    /// The compressed payload, or `None` where it would not be smaller.
+    pub fn compress(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>> {
+        // The frame of a compressed record is 8 bytes longer than that of a raw one.
+        let smaller = |packed: Vec<u8>| (packed.len() + 8 < payload.len()).then_some(packed);
+        match (self.method, &mut self.zstd) {
+            (Compression::Lz4, _) => Ok(smaller(lz4_flex::block::compress(payload))),
+            (Compression::Zstd { .. }, Some(zstd)) => Ok(smaller(zstd.compress(payload).map_err(failed)?)),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn failed(source: std::io::Error) -> Error {
+    Error::new(ErrorKind::Bug, format!("compression failed: {source}; please report this"))
+}
+
+/// Decompresses into `out`, which has exactly the stated length; anything else is an error.
+pub fn decompress(tag: u8, stored: &[u8], out: &mut [u8]) -> Result<()> {
+    let written = match tag {
+        TAG_LZ4 => lz4_flex::block::decompress_into(stored, out).ok(),
+        TAG_ZSTD => zstd::bulk::decompress_to_buffer(stored, out).ok(),
+        _ => None,
+    };
+    if written == Some(out.len()) {
+        return Ok(());
+    }
+    let found = written.map_or_else(|| "an invalid stream".to_owned(), |n| format!("{n} bytes"));
+    Err(Error::new(ErrorKind::Decompression, format!("decompression gave {found}, {} bytes expected", out.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METHODS: [Compression; 2] = [Compression::Lz4, Compression::Zstd { level: 3 }];
+
+    #[test]
+    fn round_trip_and_wrong_lengths() {
+        let payload = vec![5u8; 10_000];
+        for method in METHODS {
+            let packed = Compressor::new(method).unwrap().compress(&payload).unwrap().unwrap();
+            let mut out = vec![0; payload.len()];
+            decompress(method.tag(), &packed, &mut out).unwrap();
+            assert_eq!(out, payload);
+            for wrong in [payload.len() - 1, payload.len() + 1, 0] {
+                let error = decompress(method.tag(), &packed, &mut vec![0; wrong]).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Decompression);
+            }
+            assert!(decompress(method.tag(), &packed[..packed.len() / 2], &mut out).is_err());
+        }
+    }
+
+    #[test]
+    fn what_does_not_shrink_stays_raw() {
+        for method in METHODS {
+            assert_eq!(Compressor::new(method).unwrap().compress(b"").unwrap(), None);
+            assert_eq!(Compressor::new(method).unwrap().compress(b"abcdefgh").unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn names_and_levels_are_checked() {
+        assert!(Compression::parse("zstd", Some(23)).is_err());
+        assert!(Compression::parse("lz4", Some(1)).is_err());
+        assert!(Compression::parse("gzip", None).is_err());
+        assert_eq!(Compression::parse("zstd", None).unwrap().level(), Some(3));
+    }
+}

@@ -1,0 +1,68 @@
+//! File and folder names of a cache, and the rule for its own name.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Written last: its presence is the publication.
+pub const MANIFEST: &str = "manifest.json";
+/// One row a sample.
+pub const METADATA: &str = "metadata.arrow";
+/// Where each record ends.
+pub const INDEX: &str = "index.bin";
+/// The folder of the shards.
+pub const SHARDS: &str = "shards";
+
+/// Longest name in bytes; leaves room for the hidden names beside it on file systems with 255.
+pub const MAX_NAME_BYTES: usize = 200;
+
+/// The file name of a shard.
+pub fn shard_file(ordinal: u64) -> String {
+    format!("{ordinal:06}.bin")
+}
+
+/// The path of a shard inside a cache folder.
+pub fn shard_path(cache: &Path, ordinal: u64) -> PathBuf {
+    cache.join(SHARDS).join(shard_file(ordinal))
+}
+
+/// Refuses a source name that is not one plain path segment.
+pub fn check_name(name: &str) -> Result<()> {
+    let problem = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > MAX_NAME_BYTES {
+        "it is longer than 200 bytes"
+    } else if name.starts_with('.') {
+        "it begins with a full stop, which marks unfinished writes"
+    } else if name.chars().any(|c| matches!(c, '/' | '\\') || c.is_control()) {
+        "it contains a path separator or a control character"
+    } else {
+        return Ok(());
+    };
+    let shown: String = name.chars().take(80).collect();
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        format!("source name {shown:?} cannot be used: {problem}; choose one plain folder name such as 'train'"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_pass_and_others_do_not() {
+        for name in ["train", "a b", "é", "x.y", &"n".repeat(200)] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", ".", "..", ".hidden", "a/b", "a\\b", "a\0b", "a\nb", &"n".repeat(201)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn ordinals_have_at_least_six_digits() {
+        assert_eq!(shard_file(7), "000007.bin");
+        assert_eq!(shard_file(1_234_567), "1234567.bin");
+    }
+}

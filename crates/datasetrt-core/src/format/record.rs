@@ -1,0 +1,227 @@
+//! One record: checksum, tag, length where compressed, stored bytes.
+
+use super::checksum::{Identity, record_checksum};
+use super::compression::{self, Compression, Compressor, TAG_RAW};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Frame bytes before the stored bytes of a raw record.
+pub const RAW_FRAME_BYTES: usize = 9;
+/// Frame bytes before the stored bytes of a compressed record.
+pub const PACKED_FRAME_BYTES: usize = RAW_FRAME_BYTES + 8;
+
+/// Appends `payload` as a raw record whose checksum [`seal_raw`] fills in later.
+pub fn append_unsealed(payload: &[u8], out: &mut Vec<u8>) {
+    out.reserve(RAW_FRAME_BYTES + payload.len());
+    out.extend_from_slice(&[0; RAW_FRAME_BYTES]);
+    out.extend_from_slice(payload);
+}
+
+/// Fills in the checksum of a raw record in place.
+pub fn seal_raw(record_key: u64, sample_id: u64, frame: &mut [u8]) {
+    let Some((head, stored)) = frame.split_at_mut_checked(RAW_FRAME_BYTES) else { return };
+    let length = stored.len() as u64;
+    let identity =
+        Identity { record_key, sample_id, tag: TAG_RAW, payload_bytes: length, stored_bytes: length };
+    head[..8].copy_from_slice(&record_checksum(identity, stored).to_le_bytes());
+}
+
+/// Appends the record of `payload`, compressed where that makes it smaller.
+pub fn append_packed(
+    record_key: u64,
+    sample_id: u64,
+    payload: &[u8],
+    method: Compression,
+    compressor: &mut Compressor,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let Some(stored) = compressor.compress(payload)? else {
+        let start = out.len();
+        append_unsealed(payload, out);
+        seal_raw(record_key, sample_id, &mut out[start..]);
+        return Ok(());
+    };
+    let identity = Identity {
+        record_key,
+        sample_id,
+        tag: method.tag(),
+        payload_bytes: payload.len() as u64,
+        stored_bytes: stored.len() as u64,
+    };
+    out.extend_from_slice(&record_checksum(identity, &stored).to_le_bytes());
+    out.push(method.tag());
+    out.extend_from_slice(&identity.payload_bytes.to_le_bytes());
+    out.extend_from_slice(&stored);
+    Ok(())
+}
+
+/// What a cache allows its records to be; the same for all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The cache's record key.
+    pub record_key: u64,
+    /// The cache's compression: decides which tags can occur.
+    pub compression: Compression,
+    /// No payload is longer than the whole cache's payload bytes.
+    pub max_payload_bytes: u64,
+}
+
+/// A record whose frame is plausible and whose checksum is still to be compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    expected: u64,
+    identity: Identity,
+    stored: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Splits the bytes of one record. Lengths are checked against `rules` before they are used.
+    pub fn parse(rules: &Rules, sample_id: u64, record: &'a [u8]) -> Result<Self> {
+        let short = || bad(sample_id, format!("record has {} bytes, too few for its frame", record.len()));
+        let (checksum, rest) = record.split_first_chunk::<8>().ok_or_else(short)?;
+        let (&tag, rest) = rest.split_first().ok_or_else(short)?;
+        let (payload_bytes, stored) = if tag == TAG_RAW {
+            (rest.len() as u64, rest)
+        } else if tag == rules.compression.tag() {
+            let (length, stored) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+            (u64::from_le_bytes(*length), stored)
+        } else {
+            return Err(bad(sample_id, format!("record tag {tag} does not belong to compression '{}'", rules.compression.method())));
+        };
+        if payload_bytes > rules.max_payload_bytes {
+            return Err(bad(
+                sample_id,
+                format!("record states {payload_bytes} payload bytes, the whole cache has {}", rules.max_payload_bytes),
+            ));
+        }
+        let identity = Identity {
+            record_key: rules.record_key,
+            sample_id,
+            tag,
+            payload_bytes,
+            stored_bytes: stored.len() as u64,
+        };
+        Ok(Frame { expected: u64::from_le_bytes(*checksum), identity, stored })
+    }
+
+    /// Length of the payload before compression.
+    pub fn payload_bytes(&self) -> u64 {
+        self.identity.payload_bytes
+    }
+
+    /// Compares the checksum.
+    pub fn verify(&self) -> Result<()> {
+        compare(&self.identity, self.expected, self.stored)
+    }
+
+    /// Verifies, then writes the payload to `out`, which has exactly [`Frame::payload_bytes`] bytes.
+    pub fn unpack(&self, out: &mut [u8]) -> Result<()> {
+        self.verify()?;
+        if self.identity.tag == TAG_RAW && out.len() == self.stored.len() {
+            out.copy_from_slice(self.stored);
+            return Ok(());
+        }
+        compression::decompress(self.identity.tag, self.stored, out)
+            .map_err(|e| bad_kind(e.kind(), self.identity.sample_id, e.message().to_owned()))
+    }
+}
+
+/// Verifies a raw record whose frame and payload were read to two places.
+pub fn verify_raw(rules: &Rules, sample_id: u64, head: &[u8; RAW_FRAME_BYTES], payload: &[u8]) -> Result<()> {
+    let tag = head[8];
+    if tag != TAG_RAW {
+        return Err(bad(sample_id, format!("record tag {tag} does not belong to compression 'none'")));
+    }
+    let length = payload.len() as u64;
+    let identity =
+        Identity { record_key: rules.record_key, sample_id, tag, payload_bytes: length, stored_bytes: length };
+    let mut expected = [0; 8];
+    expected.copy_from_slice(&head[..8]);
+    compare(&identity, u64::from_le_bytes(expected), payload)
+}
+
+fn compare(identity: &Identity, expected: u64, stored: &[u8]) -> Result<()> {
+    let found = record_checksum(*identity, stored);
+    if found == expected {
+        return Ok(());
+    }
+    Err(bad_kind(
+        ErrorKind::RecordChecksum,
+        identity.sample_id,
+        format!("checksum {found:016x} found, {expected:016x} expected"),
+    ))
+}
+
+fn bad(sample_id: u64, message: String) -> Error {
+    bad_kind(ErrorKind::BadRecord, sample_id, message)
+}
+
+fn bad_kind(kind: ErrorKind, sample_id: u64, message: String) -> Error {
+    Error::new(kind, message).at_sample(sample_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rules(compression: Compression) -> Rules {
+        Rules { record_key: 77, compression, max_payload_bytes: 1 << 20 }
+    }
+
+    fn pack(compression: Compression, sample: u64, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut compressor = Compressor::new(compression).unwrap();
+        append_packed(77, sample, payload, compression, &mut compressor, &mut out).unwrap();
+        out
+    }
+
+    fn unpack(compression: Compression, sample: u64, record: &[u8]) -> Result<Vec<u8>> {
+        let frame = Frame::parse(&rules(compression), sample, record)?;
+        let mut out = vec![0; usize::try_from(frame.payload_bytes()).unwrap()];
+        frame.unpack(&mut out)?;
+        Ok(out)
+    }
+
+    fn methods() -> impl Strategy<Value = Compression> {
+        prop_oneof![Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd { level: 1 })]
+    }
+
+    proptest! {
+        #[test]
+        fn records_round_trip(method in methods(), sample: u64, byte: u8, noise in prop::collection::vec(any::<u8>(), 0..40), run in 0usize..500) {
+            let mut payload = vec![byte; run];
+            payload.extend(noise);
+            let record = pack(method, sample, &payload);
+            prop_assert_eq!(unpack(method, sample, &record).unwrap(), payload);
+            prop_assert!(unpack(method, sample ^ 1, &record).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_refused_without_panic(method in methods(), record in prop::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert!(unpack(method, 3, &record).is_err());
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_refused() {
+        for method in [Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }] {
+            let record = pack(method, 5, &[9; 100]);
+            for bit in 0..record.len() * 8 {
+                let mut flipped = record.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(unpack(method, 5, &flipped).is_err(), "{method:?} bit {bit}");
+            }
+            for cut in 0..record.len() {
+                assert!(unpack(method, 5, &record[..cut]).is_err(), "{method:?} cut {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_larger_than_the_cache_is_refused_before_allocation() {
+        let mut record = pack(Compression::Lz4, 0, &[1; 100]);
+        record[9..17].copy_from_slice(&u64::MAX.to_le_bytes());
+        let error = Frame::parse(&rules(Compression::Lz4), 0, &record).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadRecord);
+    }
+}

@@ -1,0 +1,448 @@
+//! An edited table comes back: the whole of it is checked before anything is used.
+//!
+//! Rows may be dropped, reordered, repeated and weighted, and columns added. What the cache
+//! stores is not up for change, so each stored value must be there and be the stored one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_cast::cast;
+use arrow_cast::display::array_value_to_string;
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
+
+use super::active::{CacheSet, Rows, Selection};
+use super::gather::{Chunks, Spot, first_difference, value_at};
+use super::types::{ColumnType, MAX_BATCH_ROWS, Value};
+use super::wording::{quote, shorten, show};
+use crate::error::{Error, ErrorKind, Result};
+
+impl CacheSet {
+    /// Turns an edited table into a selection.
+    ///
+    /// `cache_id` may have any string encoding and `sample_id` any integer width; every stored
+    /// column must be present with its type and its values (strings in any encoding, null equals
+    /// null, NaN equals NaN). Without `weight` each row weighs 1. All other columns are kept as
+    /// they are.
+    ///
+    /// # Errors
+    ///
+    /// `empty` without rows; `invalid-table`, with row, column, found and expected value, and the
+    /// cure, for the first breach of a rule; an error of `batches` or of loading a table.
+    pub fn check(
+        &self,
+        schema: &Schema,
+        batches: impl IntoIterator<Item = Result<RecordBatch>>,
+    ) -> Result<Selection> {
+        let mut check = Check::new(self, schema)?;
+        for batch in batches {
+            check.batch(schema, &batch?)?;
+        }
+        check.finish()
+    }
+}
+
+/// Where the columns of the table are.
+struct Layout {
+    cache_id: usize,
+    sample_id: usize,
+    weight: Option<usize>,
+    /// One for each unified column.
+    stored: Vec<usize>,
+    extra: Vec<usize>,
+    extra_schema: SchemaRef,
+}
+
+struct Check<'a> {
+    set: &'a CacheSet,
+    layout: Layout,
+    cache_numbers: HashMap<&'a str, usize>,
+    rows_seen: u64,
+    rows: RowCollector,
+    weights: WeightCollector,
+    extra: Vec<RecordBatch>,
+}
+
+impl<'a> Check<'a> {
+    fn new(set: &'a CacheSet, schema: &Schema) -> Result<Self> {
+        let ids = set.caches().iter().map(|cache| cache.cache_id());
+        Ok(Check {
+            set,
+            layout: Layout::new(set, schema)?,
+            cache_numbers: ids.enumerate().map(|(number, id)| (id, number)).collect(),
+            rows_seen: 0,
+            rows: RowCollector::default(),
+            weights: WeightCollector::default(),
+            extra: Vec::new(),
+        })
+    }
+
+    fn batch(&mut self, schema: &Schema, batch: &RecordBatch) -> Result<()> {
+        let same = |(a, b): (&Arc<Field>, &Arc<Field>)| {
+            a.name() == b.name() && a.data_type() == b.data_type()
+        };
+        let fields = batch.schema_ref().fields();
+        let agrees = fields.len() == schema.fields().len();
+        if !agrees || !schema.fields().iter().zip(fields).all(same) {
+            return Err(refuse(
+                "a batch of the table has other columns than the table",
+            ));
+        }
+        // In slices: what is cast for comparison stays small, however large the table is.
+        for start in (0..batch.num_rows()).step_by(MAX_BATCH_ROWS) {
+            let slice = batch.slice(start, MAX_BATCH_ROWS.min(batch.num_rows() - start));
+            self.slice(&slice)?;
+            self.rows_seen = self.rows_seen.saturating_add(slice.num_rows() as u64);
+        }
+        if !self.layout.extra.is_empty() && batch.num_rows() > 0 {
+            let columns = self.layout.extra.iter().map(|c| column(batch, *c).cloned());
+            let columns = columns.collect::<Result<_>>()?;
+            let schema = Arc::clone(&self.layout.extra_schema);
+            self.extra
+                .push(RecordBatch::try_new(schema, columns).map_err(unusable)?);
+        }
+        Ok(())
+    }
+
+    fn slice(&mut self, slice: &RecordBatch) -> Result<()> {
+        let globals = self.globals(slice)?;
+        self.stored(slice, &globals)?;
+        if let Some(place) = self.layout.weight {
+            self.weights(column(slice, place)?)?;
+        }
+        globals
+            .into_iter()
+            .for_each(|global| self.rows.push(global));
+        Ok(())
+    }
+
+    /// Compares every stored column with what the caches hold in these rows.
+    fn stored(&self, slice: &RecordBatch, globals: &[u64]) -> Result<()> {
+        let at = self.set.addresses(globals)?;
+        let columns = self.set.columns().iter().zip(&self.layout.stored);
+        for (number, (stored, place)) in columns.enumerate() {
+            let found = cast(column(slice, *place)?, &stored.ty.arrow()).map_err(unusable)?;
+            let sources = self.set.sources(number, &at);
+            let Some(row) = first_difference(stored.ty, &found, &sources, &at.spots) else {
+                continue;
+            };
+            let kept = at
+                .spots
+                .get(row)
+                .map_or(Value::Null, |spot| value_at(&sources, *spot));
+            let owner = globals.get(row).and_then(|global| self.set.locate(*global));
+            let found = shown(stored.ty, &found, row);
+            return Err(self.changed(row, &stored.name, &found, &show(&kept), owner));
+        }
+        Ok(())
+    }
+
+    /// The global rows that `(cache_id, sample_id)` name.
+    fn globals(&self, slice: &RecordBatch) -> Result<Vec<u64>> {
+        let cache_ids = column(slice, self.layout.cache_id)?;
+        let cache_ids = cast(cache_ids, &DataType::LargeUtf8).map_err(unusable)?;
+        let cache_ids = cache_ids.as_string::<i64>();
+        let original = column(slice, self.layout.sample_id)?;
+        // An unsigned id beyond int64 becomes null here, and is refused below.
+        let sample_ids = cast(original, &DataType::Int64).map_err(unusable)?;
+        let sample_ids = sample_ids.as_primitive::<Int64Type>();
+        let mut globals = Vec::with_capacity(slice.num_rows());
+        let mut last = None;
+        for (row, (id, sample)) in cache_ids.iter().zip(sample_ids).enumerate() {
+            let id = id.ok_or_else(|| self.null(row, "cache_id"))?;
+            let cache = match last {
+                Some((known, cache)) if known == id => cache,
+                _ => *self
+                    .cache_numbers
+                    .get(id)
+                    .ok_or_else(|| self.unknown_cache(row, id))?,
+            };
+            last = Some((id, cache));
+            if original.is_null(row) {
+                return Err(self.null(row, "sample_id"));
+            }
+            let global = sample.and_then(|sample| self.global(cache, sample));
+            globals.push(global.ok_or_else(|| self.unknown_sample(row, cache, original))?);
+        }
+        Ok(globals)
+    }
+
+    fn global(&self, cache: usize, sample: i64) -> Option<u64> {
+        let sample = u64::try_from(sample).ok()?;
+        let rows = self.set.caches().get(cache)?.rows();
+        if sample >= rows {
+            return None;
+        }
+        self.set.base(cache)?.checked_add(sample)
+    }
+
+    fn weights(&mut self, original: &ArrayRef) -> Result<()> {
+        let weights = cast(original, &DataType::Float64).map_err(unusable)?;
+        for (row, weight) in weights.as_primitive::<Float64Type>().iter().enumerate() {
+            match weight.filter(|w| w.is_finite() && *w > 0.0) {
+                Some(weight) => self.weights.push(weight),
+                None => {
+                    return Err(self.at(
+                        row,
+                        &format!(
+                            "weight is {}; weights are finite and greater than 0: drop a row \
+                             (filter) instead of giving it no weight",
+                            text(original, row)
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Selection> {
+        if self.rows_seen == 0 {
+            return Err(Error::new(
+                ErrorKind::Empty,
+                "the table has no rows; a dataset needs at least one: check the filter",
+            ));
+        }
+        let extra = match self.extra.as_slice() {
+            [] => None,
+            [only] => Some(only.clone()),
+            many => Some(concat_batches(&self.layout.extra_schema, many).map_err(unusable)?),
+        };
+        Ok(Selection {
+            rows: self.rows.finish(self.set.rows()),
+            weights: self.weights.finish(),
+            extra,
+        })
+    }
+
+    /// An error in a row of the current slice.
+    fn at(&self, row: usize, what: &str) -> Error {
+        let row = self.rows_seen.saturating_add(row as u64);
+        refuse(&format!("row {row}: {what}"))
+    }
+
+    fn null(&self, row: usize, column: &str) -> Error {
+        self.at(
+            row,
+            &format!("{column} is null; keep cache_id and sample_id as ds.metadata has them"),
+        )
+    }
+
+    fn unknown_cache(&self, row: usize, id: &str) -> Error {
+        let known: Vec<_> = self.set.caches().iter().map(|c| c.cache_id()).collect();
+        self.at(
+            row,
+            &format!(
+                "cache_id {} is no cache of this dataset ({}); take rows from ds.metadata only",
+                quote(id),
+                shorten(&known.join(", ")),
+            ),
+        )
+    }
+
+    fn unknown_sample(&self, row: usize, cache: usize, ids: &ArrayRef) -> Error {
+        let found = text(ids, row);
+        let cache = self.set.caches().get(cache);
+        let (id, rows) = cache.map_or(("", 0), |cache| (cache.cache_id(), cache.rows()));
+        self.at(
+            row,
+            &format!(
+                "sample_id {found} is not in cache {id}, which has {rows} samples from 0; \
+                 keep cache_id and sample_id as ds.metadata has them"
+            ),
+        )
+    }
+
+    fn changed(
+        &self,
+        row: usize,
+        name: &str,
+        found: &str,
+        kept: &str,
+        owner: Option<(usize, u64)>,
+    ) -> Error {
+        let (cache, sample) = owner.unwrap_or_default();
+        let id = self
+            .set
+            .caches()
+            .get(cache)
+            .map_or("", |cache| cache.cache_id());
+        self.at(
+            row,
+            &format!(
+                "column {} has {found}, but sample {sample} of cache {id} stores {kept}; \
+                 put the new values in another column, stored columns never change",
+                quote(name),
+            ),
+        )
+    }
+}
+
+impl Layout {
+    fn new(set: &CacheSet, schema: &Schema) -> Result<Self> {
+        let mut names = HashSet::new();
+        if let Some(twice) = schema
+            .fields()
+            .iter()
+            .find(|field| !names.insert(field.name()))
+        {
+            let name = quote(twice.name());
+            return Err(refuse(&format!(
+                "column {name} is there twice; rename one of them"
+            )));
+        }
+        let cache_id = required(schema, "cache_id", "a string", is_string)?;
+        let sample_id = required(schema, "sample_id", "an integer", DataType::is_integer)?;
+        let weight = match schema.index_of("weight") {
+            Err(_) => None,
+            Ok(_) => Some(required(schema, "weight", "a number", |ty| {
+                ty.is_integer() || ty.is_floating()
+            })?),
+        };
+        let stored = set.columns().iter().map(|column| {
+            let fits = |ty: &DataType| match column.ty {
+                ColumnType::String => is_string(ty),
+                other => *ty == other.arrow(),
+            };
+            required(schema, &column.name, column.ty.name(), fits)
+        });
+        let stored = stored.collect::<Result<Vec<_>>>()?;
+        let mut used: HashSet<usize> = stored.iter().copied().chain(weight).collect();
+        used.extend([cache_id, sample_id]);
+        let extra: Vec<_> = (0..schema.fields().len())
+            .filter(|n| !used.contains(n))
+            .collect();
+        let extra_schema = Arc::new(schema.project(&extra).map_err(unusable)?);
+        Ok(Layout {
+            cache_id,
+            sample_id,
+            weight,
+            stored,
+            extra,
+            extra_schema,
+        })
+    }
+}
+
+/// The place of a column that must be there with the right type.
+fn required(
+    schema: &Schema,
+    name: &str,
+    wanted: &str,
+    fits: impl Fn(&DataType) -> bool,
+) -> Result<usize> {
+    let name_shown = quote(name);
+    let (place, field) = schema.column_with_name(name).ok_or_else(|| {
+        refuse(&format!(
+            "column {name_shown} is missing; keep every column of ds.metadata but weight \
+             (with_columns adds, select drops)"
+        ))
+    })?;
+    if fits(field.data_type()) {
+        return Ok(place);
+    }
+    Err(refuse(&format!(
+        "column {name_shown} has type {}, {wanted} expected; keep the type that ds.metadata gives it",
+        shorten(&field.data_type().to_string()),
+    )))
+}
+
+fn is_string(ty: &DataType) -> bool {
+    match ty {
+        DataType::Dictionary(_, values) => values.is_string(),
+        other => other.is_string(),
+    }
+}
+
+fn column(batch: &RecordBatch, place: usize) -> Result<&ArrayRef> {
+    batch
+        .columns()
+        .get(place)
+        .ok_or_else(|| refuse("a batch of the table lacks a column"))
+}
+
+/// A cell of a column in its stored form, printed like the stored value beside it.
+fn shown(ty: ColumnType, array: &ArrayRef, row: usize) -> String {
+    let spot = Spot {
+        source: 0,
+        chunk: 0,
+        row,
+    };
+    let chunks = Chunks::new(ty, [array].into_iter());
+    chunks.map_or_else(String::new, |chunks| show(&chunks.value(spot)))
+}
+
+/// A cell of any type for a message.
+fn text(array: &dyn Array, row: usize) -> String {
+    if array.is_null(row) {
+        return "None".to_owned();
+    }
+    shorten(&array_value_to_string(array, row).unwrap_or_else(|e| e.to_string()))
+}
+
+fn refuse(message: &str) -> Error {
+    Error::new(ErrorKind::InvalidTable, message)
+}
+
+fn unusable(error: arrow_schema::ArrowError) -> Error {
+    refuse(&format!("the table cannot be used: {error}"))
+}
+
+/// Global rows, kept as a range for as long as they are neighbours.
+#[derive(Default)]
+struct RowCollector {
+    start: u64,
+    len: u64,
+    explicit: Option<Vec<u64>>,
+}
+
+impl RowCollector {
+    fn push(&mut self, row: u64) {
+        let next = self.start.saturating_add(self.len);
+        match &mut self.explicit {
+            Some(rows) => rows.push(row),
+            None if self.len == 0 => (self.start, self.len) = (row, 1),
+            None if row == next => self.len = self.len.saturating_add(1),
+            None => self.explicit = Some((self.start..next).chain([row]).collect()),
+        }
+    }
+
+    fn finish(self, total: u64) -> Rows {
+        match self.explicit {
+            Some(rows) => Rows::Explicit(rows.into()),
+            None if self.start == 0 && self.len == total => Rows::All,
+            None => Rows::Range {
+                start: self.start,
+                len: self.len,
+            },
+        }
+    }
+}
+
+/// Weights, not kept at all for as long as they are 1.
+#[derive(Default)]
+struct WeightCollector {
+    ones: usize,
+    weights: Option<Vec<f64>>,
+}
+
+impl WeightCollector {
+    fn push(&mut self, weight: f64) {
+        match &mut self.weights {
+            Some(weights) => weights.push(weight),
+            None if weight == 1.0 => self.ones += 1,
+            None => {
+                let mut weights = vec![1.0; self.ones];
+                weights.push(weight);
+                self.weights = Some(weights);
+            }
+        }
+    }
+
+    fn finish(self) -> Option<Arc<[f64]>> {
+        self.weights.map(Into::into)
+    }
+}

@@ -1,0 +1,149 @@
+//! Cells by address: the columns of tables as chunks, and the one loop that copies chosen cells
+//! into a new array.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{BooleanBuilder, Float64Builder, Int64Builder, LargeStringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, LargeStringArray};
+
+use super::types::{ColumnType, Value};
+
+/// One column of a table, in the chunks of its file.
+#[derive(Debug)]
+pub(super) enum Chunks {
+    Bool(Vec<BooleanArray>),
+    Int(Vec<Int64Array>),
+    Float(Vec<Float64Array>),
+    Str(Vec<LargeStringArray>),
+}
+
+/// The address of a row: which table, which chunk of it, which row of that. Addresses come from
+/// tables, which check them once; the accessors below index without asking again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) source: usize,
+    pub(super) chunk: usize,
+    pub(super) row: usize,
+}
+
+/// The same column in several tables; a table without it has nulls there.
+pub(super) type Sources<'a> = [Option<&'a Chunks>];
+
+impl Chunks {
+    /// The column from its arrays; none if an array has another type.
+    pub(super) fn new<'a>(
+        ty: ColumnType,
+        mut arrays: impl Iterator<Item = &'a ArrayRef>,
+    ) -> Option<Self> {
+        fn all<'a, A: Clone + 'a>(arrays: impl Iterator<Item = Option<&'a A>>) -> Option<Vec<A>> {
+            arrays.map(Option::<&A>::cloned).collect()
+        }
+        let arrays = &mut arrays;
+        Some(match ty {
+            ColumnType::Bool => Chunks::Bool(all(arrays.map(|a| a.as_boolean_opt()))?),
+            ColumnType::Int64 => Chunks::Int(all(arrays.map(|a| a.as_primitive_opt()))?),
+            ColumnType::Float64 => Chunks::Float(all(arrays.map(|a| a.as_primitive_opt()))?),
+            ColumnType::String => Chunks::Str(all(arrays.map(|a| a.as_string_opt()))?),
+        })
+    }
+
+    /// The cell at an address.
+    pub(super) fn value(&self, spot: Spot) -> Value<'_> {
+        let source = &[Some(self)];
+        let spot = Spot { source: 0, ..spot };
+        match self {
+            Chunks::Bool(_) => bool_at(source, spot).map_or(Value::Null, Value::Bool),
+            Chunks::Int(_) => int_at(source, spot).map_or(Value::Null, Value::Int),
+            Chunks::Float(_) => float_at(source, spot).map_or(Value::Null, Value::Float),
+            Chunks::Str(_) => str_at(source, spot).map_or(Value::Null, Value::Str),
+        }
+    }
+}
+
+macro_rules! cell_at {
+    ($name:ident, $variant:ident, $cell:ty) => {
+        /// The cell at an address: none where it is null, or its table has no such column.
+        #[inline]
+        pub(super) fn $name<'a>(sources: &Sources<'a>, spot: Spot) -> Option<$cell> {
+            match sources[spot.source] {
+                Some(Chunks::$variant(chunks)) => {
+                    let chunk = &chunks[spot.chunk];
+                    chunk.is_valid(spot.row).then(|| chunk.value(spot.row))
+                }
+                _ => None,
+            }
+        }
+    };
+}
+
+cell_at!(bool_at, Bool, bool);
+cell_at!(int_at, Int, i64);
+cell_at!(float_at, Float, f64);
+cell_at!(str_at, Str, &'a str);
+
+/// The cell at an address, whatever its type.
+pub(super) fn value_at<'a>(sources: &Sources<'a>, spot: Spot) -> Value<'a> {
+    sources[spot.source].map_or(Value::Null, |chunks| chunks.value(spot))
+}
+
+/// Copies cells of one column into a new array.
+pub(super) fn gather(ty: ColumnType, sources: &Sources<'_>, spots: &[Spot]) -> ArrayRef {
+    macro_rules! copy {
+        ($builder:expr, $at:ident) => {{
+            let mut builder = $builder;
+            for spot in spots {
+                builder.append_option($at(sources, *spot));
+            }
+            Arc::new(builder.finish())
+        }};
+    }
+    match ty {
+        ColumnType::Bool => copy!(BooleanBuilder::with_capacity(spots.len()), bool_at),
+        ColumnType::Int64 => copy!(Int64Builder::with_capacity(spots.len()), int_at),
+        ColumnType::Float64 => copy!(Float64Builder::with_capacity(spots.len()), float_at),
+        ColumnType::String => copy!(LargeStringBuilder::with_capacity(spots.len(), 0), str_at),
+    }
+}
+
+/// The first row in which an array and the cells at `spots` differ. Null equals null and NaN
+/// equals NaN. The array must have the column's own Arrow type.
+pub(super) fn first_difference(
+    ty: ColumnType,
+    actual: &dyn Array,
+    sources: &Sources<'_>,
+    spots: &[Spot],
+) -> Option<usize> {
+    fn differ<T>(
+        actual: impl Iterator<Item = Option<T>>,
+        spots: &[Spot],
+        same: impl Fn(Option<T>, Spot) -> bool,
+    ) -> Option<usize> {
+        actual
+            .zip(spots)
+            .position(|(cell, spot)| !same(cell, *spot))
+    }
+    match ty {
+        ColumnType::Bool => differ(actual.as_boolean().iter(), spots, |cell, s| {
+            cell == bool_at(sources, s)
+        }),
+        ColumnType::Int64 => {
+            let actual = actual.as_primitive::<Int64Type>();
+            differ(actual.iter(), spots, |cell, s| cell == int_at(sources, s))
+        }
+        ColumnType::Float64 => {
+            let actual = actual.as_primitive::<Float64Type>();
+            differ(actual.iter(), spots, |cell, s| {
+                same_float(cell, float_at(sources, s))
+            })
+        }
+        ColumnType::String => differ(actual.as_string::<i64>().iter(), spots, |cell, s| {
+            cell == str_at(sources, s)
+        }),
+    }
+}
+
+fn same_float(a: Option<f64>, b: Option<f64>) -> bool {
+    a == b || matches!((a, b), (Some(a), Some(b)) if a.is_nan() && b.is_nan())
+}

@@ -1,0 +1,162 @@
+//! The four column types, the values that fit them, and the rules for column names.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+
+use super::wording;
+use crate::error::Result;
+
+/// Names that the active table uses itself; no sample may bring them.
+pub const RESERVED: [&str; 3] = ["cache_id", "sample_id", "weight"];
+
+/// The most rows in one record batch, in the file and in every exported table. It bounds what a
+/// reader has to hold, and every product of rows and bytes per row.
+pub const MAX_BATCH_ROWS: usize = 65_536;
+
+/// What a metadata column holds. Every type is nullable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    /// True or false.
+    Bool,
+    /// A signed 64-bit integer.
+    Int64,
+    /// An IEEE 754 binary64 number; NaN and infinities are values like any other.
+    Float64,
+    /// Unicode text.
+    String,
+}
+
+impl ColumnType {
+    /// Every type.
+    pub const ALL: [ColumnType; 4] = [
+        ColumnType::Bool,
+        ColumnType::Int64,
+        ColumnType::Float64,
+        ColumnType::String,
+    ];
+
+    /// The spelling in manifests and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            ColumnType::Bool => "bool",
+            ColumnType::Int64 => "int64",
+            ColumnType::Float64 => "float64",
+            ColumnType::String => "string",
+        }
+    }
+
+    /// The type with this [`name`](Self::name).
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ty| ty.name() == name)
+    }
+
+    /// The Arrow type of the column in `metadata.arrow`.
+    pub fn arrow(self) -> DataType {
+        match self {
+            ColumnType::Bool => DataType::Boolean,
+            ColumnType::Int64 => DataType::Int64,
+            ColumnType::Float64 => DataType::Float64,
+            ColumnType::String => DataType::LargeUtf8,
+        }
+    }
+
+    /// What a user writes in `schema=` for it.
+    pub(super) fn python(self) -> &'static str {
+        match self {
+            ColumnType::Bool => "bool",
+            ColumnType::Int64 => "int",
+            ColumnType::Float64 => "float",
+            ColumnType::String => "str",
+        }
+    }
+}
+
+/// One metadata value of one sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// No value.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+    /// Text.
+    Str(&'a str),
+}
+
+impl Value<'_> {
+    /// The column type that holds this value without conversion; none for null.
+    pub fn column_type(&self) -> Option<ColumnType> {
+        match self {
+            Value::Null => None,
+            Value::Bool(_) => Some(ColumnType::Bool),
+            Value::Int(_) => Some(ColumnType::Int64),
+            Value::Float(_) => Some(ColumnType::Float64),
+            Value::Str(_) => Some(ColumnType::String),
+        }
+    }
+}
+
+/// One column as the manifest states it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnInfo {
+    /// The column's name.
+    pub name: String,
+    /// What it holds.
+    pub ty: ColumnType,
+    /// How many of its rows are null.
+    pub null_count: u64,
+}
+
+/// Refuses a name that no stored column can have: empty, with a NUL, or reserved.
+///
+/// # Errors
+///
+/// `invalid-metadata`, with the name and the cure.
+pub fn check_column_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.contains('\0') {
+        return Err(wording::bad_name(name));
+    }
+    if RESERVED.contains(&name) {
+        return Err(wording::reserved_name(name));
+    }
+    Ok(())
+}
+
+/// The Arrow schema of columns, some of which have no type yet (Arrow's `Null`).
+pub(super) fn arrow_schema<'a>(
+    columns: impl IntoIterator<Item = (&'a str, Option<ColumnType>)>,
+) -> SchemaRef {
+    let field = |(name, ty): (&str, Option<ColumnType>)| {
+        Field::new(name, ty.map_or(DataType::Null, ColumnType::arrow), true)
+    };
+    Arc::new(Schema::new(
+        columns.into_iter().map(field).collect::<Vec<_>>(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for ty in ColumnType::ALL {
+            assert_eq!(ColumnType::parse(ty.name()), Some(ty));
+        }
+        assert_eq!(ColumnType::parse("int32"), None);
+    }
+
+    #[test]
+    fn names_are_checked() {
+        for name in ["", "a\0b", "weight", "cache_id", "sample_id"] {
+            assert!(check_column_name(name).is_err(), "{name:?}");
+        }
+        for name in ["Weight", "naïve", " ", "a.b/c"] {
+            assert!(check_column_name(name).is_ok(), "{name:?}");
+        }
+    }
+}

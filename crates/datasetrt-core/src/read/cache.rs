@@ -1,0 +1,256 @@
+//! One cache: opened in stages, each trusting only what the one before has checked.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use arrow_buffer::Buffer;
+
+use super::index::Index;
+use super::shards::{OpenShard, ShardFiles, check_size};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::checksum::{Digest, FileHasher};
+use crate::format::manifest::{self, Manifest};
+use crate::format::names;
+use crate::format::record::Rules;
+use crate::metadata::{ColumnInfo, ColumnType, Table, TableSource};
+use crate::store::file::ReadFile;
+
+/// How caches are read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadOptions {
+    /// Most shard files that one cache keeps open.
+    pub max_open_shards: usize,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        ReadOptions { max_open_shards: 128 }
+    }
+}
+
+/// The bytes of one record in its shard file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) shard: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// An open cache. Immutable; shared by threads and by forked processes.
+pub struct Cache {
+    folder: PathBuf,
+    manifest: Manifest,
+    checksum: Digest,
+    id: String,
+    columns: Vec<ColumnInfo>,
+    rules: Rules,
+    pub(super) index: Index,
+    metadata: ReadFile,
+    table: ArcSwapOption<Table>,
+    shards: ShardFiles,
+}
+
+impl Cache {
+    /// Opens the cache in `folder`. Reads the manifest, the index and the metadata file once, to
+    /// compare their checksums, and looks at the size of every shard; reads no payload.
+    ///
+    /// # Errors
+    ///
+    /// `not-found`, `not-a-cache`, `unfinished`, `unsupported-version`, or what is damaged.
+    pub fn open(folder: &Path, options: ReadOptions) -> Result<Self> {
+        if options.max_open_shards == 0 {
+            return Err(Error::new(ErrorKind::InvalidArgument, "max_open_shards is 0; choose at least 1"));
+        }
+        // Absolute from here on: the working directory may change before a shard is opened.
+        let folder = std::path::absolute(folder).map_err(|e| Error::io("resolve", folder, &e))?;
+        let bytes = read_manifest(&folder)?;
+        let (manifest, checksum) =
+            Manifest::decode(&bytes).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))?;
+        check_shard_sizes(&folder, &manifest)?;
+        let index = open_sized(&folder.join(names::INDEX), manifest.index.bytes)?;
+        let index = Index::open(index, &manifest)?;
+        let metadata = open_sized(&folder.join(names::METADATA), manifest.metadata.bytes)?;
+        check_metadata_hash(&metadata, &manifest)?;
+        Ok(Cache {
+            id: manifest::cache_id(&checksum),
+            columns: columns(&manifest).map_err(|e| e.at_path(folder.join(names::MANIFEST)))?,
+            rules: Rules {
+                record_key: manifest.record_key,
+                compression: manifest.compression,
+                max_payload_bytes: manifest.payload_bytes,
+            },
+            shards: ShardFiles::new(&folder, manifest.shards.len(), options.max_open_shards),
+            table: ArcSwapOption::empty(),
+            folder,
+            manifest,
+            checksum,
+            index,
+            metadata,
+        })
+    }
+
+    /// Where the cache is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What the cache says of itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The manifest's checksum: the identity of the content.
+    pub fn checksum(&self) -> &Digest {
+        &self.checksum
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    pub(super) fn shard(&self, ordinal: u64) -> Result<Arc<OpenShard>> {
+        self.shards.get(&self.manifest, ordinal)
+    }
+
+    pub(super) fn shard_path(&self, ordinal: u64) -> PathBuf {
+        names::shard_path(&self.folder, ordinal)
+    }
+
+    /// Adds to an error which record of which file it is about.
+    pub(super) fn locate(&self, error: &Error, sample: u64, place: Place) -> Error {
+        let path = self.shard_path(place.shard);
+        let message = format!(
+            "{} record of sample {sample} at byte {}: {}; restore the file or write the cache again",
+            path.display(),
+            place.start,
+            error.message()
+        );
+        Error::new(error.kind(), message).at_path(path).at_shard(place.shard, place.start).at_sample(sample)
+    }
+
+    /// Reads and decodes `metadata.arrow` from the file that was opened, comparing its checksum again.
+    pub(super) fn load_table(&self) -> Result<Table> {
+        let bytes = self.metadata.read_all()?;
+        let mut hasher = FileHasher::default();
+        hasher.update(&bytes);
+        check_hash(&hasher, &self.metadata, &self.manifest)?;
+        let located = |e: Error| prefixed(&e, &self.folder, self.metadata.path());
+        Table::decode(Buffer::from_vec(bytes), &self.columns, self.manifest.sample_count).map_err(located)
+    }
+}
+
+impl TableSource for Cache {
+    fn cache_id(&self) -> &str {
+        &self.id
+    }
+
+    fn rows(&self) -> u64 {
+        self.manifest.sample_count
+    }
+
+    fn columns(&self) -> &[ColumnInfo] {
+        &self.columns
+    }
+
+    /// Two threads may load it at the same time at first; one of the equal results stays. A lock
+    /// would not survive a fork at the wrong moment.
+    fn table(&self) -> Result<Arc<Table>> {
+        if let Some(table) = self.table.load_full() {
+            return Ok(table);
+        }
+        let table = Arc::new(self.load_table()?);
+        self.table.store(Some(Arc::clone(&table)));
+        Ok(table)
+    }
+}
+
+fn read_manifest(folder: &Path) -> Result<Vec<u8>> {
+    let path = folder.join(names::MANIFEST);
+    let file = ReadFile::open(&path).map_err(|e| explain_missing(folder, e))?;
+    if file.bytes() > manifest::MAX_BYTES {
+        let message = format!("{} has {} bytes, a manifest has at most {}", path.display(), file.bytes(), manifest::MAX_BYTES);
+        return Err(Error::new(ErrorKind::NotACache, message).at_path(path));
+    }
+    file.read_all()
+}
+
+/// Why there is no manifest: nothing at the path, an unfinished write, or some other folder.
+fn explain_missing(folder: &Path, error: Error) -> Error {
+    if error.kind() != ErrorKind::MissingFile {
+        return error;
+    }
+    let shown = folder.display();
+    let (kind, message) = match std::fs::metadata(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => (ErrorKind::NotFound, not_found(folder)),
+        Err(e) => return Error::io("open", folder, &e),
+        Ok(found) if !found.is_dir() => {
+            (ErrorKind::NotACache, format!("{shown} is a file; give the folder of a cache"))
+        }
+        Ok(_) if folder.join(names::INDEX).exists() || folder.join(names::SHARDS).exists() => {
+            (ErrorKind::Unfinished, format!("{shown} has no manifest.json: it was never finished, or damaged; write the cache again"))
+        }
+        Ok(_) => (ErrorKind::NotACache, format!("{shown} is not a cache: it has no manifest.json; give root/NAME of a cache")),
+    };
+    Error::new(kind, message).at_path(folder)
+}
+
+fn not_found(folder: &Path) -> String {
+    let shown = folder.display();
+    let unfinished = match (folder.parent(), folder.file_name().and_then(|n| n.to_str())) {
+        (Some(root), Some(name)) => root.join(format!(".{name}.partial")).is_dir(),
+        _ => false,
+    };
+    if unfinished {
+        format!("no cache at {shown}: a write of it was not finished; run the write again to resume it")
+    } else {
+        format!("no cache at {shown}; write one with write_cache or cache, or check the path")
+    }
+}
+
+fn check_shard_sizes(folder: &Path, manifest: &Manifest) -> Result<()> {
+    for (ordinal, entry) in (0..).zip(&manifest.shards) {
+        let path = names::shard_path(folder, ordinal);
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if found.is_file() => check_size(&path, found.len(), entry.bytes)?,
+            // Opening it gives the fitting error without waiting for a pipe.
+            _ => drop(ReadFile::open(&path)?),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn open_sized(path: &Path, bytes: u64) -> Result<ReadFile> {
+    let file = ReadFile::open(path)?;
+    check_size(path, file.bytes(), bytes)?;
+    Ok(file)
+}
+
+pub(super) fn check_metadata_hash(file: &ReadFile, manifest: &Manifest) -> Result<()> {
+    let mut hasher = FileHasher::default();
+    file.stream(&mut |piece| hasher.update(piece))?;
+    check_hash(&hasher, file, manifest)
+}
+
+fn check_hash(hasher: &FileHasher, file: &ReadFile, manifest: &Manifest) -> Result<()> {
+    if hasher.finish() == manifest.metadata.xxh3 {
+        return Ok(());
+    }
+    let message = format!("{} does not match the checksum in the manifest; restore it or write the cache again", file.path().display());
+    Err(Error::new(ErrorKind::MetadataChecksum, message).at_path(file.path()))
+}
+
+fn columns(manifest: &Manifest) -> Result<Vec<ColumnInfo>> {
+    let column = |c: &manifest::Column| {
+        let ty = ColumnType::parse(&c.type_name);
+        ty.map(|ty| ColumnInfo { name: c.name.clone(), ty, null_count: c.null_count }).ok_or_else(|| {
+            let shown: String = c.type_name.chars().take(40).collect();
+            Error::new(ErrorKind::BadManifest, format!("manifest.json gives a column the unknown type {shown:?}; upgrade datasetrt"))
+        })
+    };
+    manifest.columns.iter().map(column).collect()
+}
+
+fn prefixed(error: &Error, folder: &Path, path: &Path) -> Error {
+    Error::new(error.kind(), format!("{}: {}", folder.display(), error.message())).at_path(path)
+}

@@ -1,0 +1,19 @@
+//! I have a row; give me its bytes.
+//!
+//! [`Cache`] opens one folder: manifest, sizes, index, metadata checksum. [`Dataset`] puts an
+//! active table over caches and reads payloads of rows into one buffer. Nothing here takes a lock
+//! or starts a thread, so that a dataset works on both sides of a fork.
+
+mod batch;
+pub mod buffer;
+mod cache;
+mod dataset;
+mod index;
+mod recipe;
+mod shards;
+mod verify;
+
+pub use batch::{Failure, Payloads};
+pub use cache::{Cache, ReadOptions};
+pub use dataset::Dataset;
+pub use verify::Progress;

@@ -1,0 +1,177 @@
+//! A dataset as a recipe: where its caches are, which they were, and the active table.
+//!
+//! A recipe holds no handle and no payload, so it travels to worker processes cheaply. It is made
+//! and followed by the same release; it is no storage format.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_ipc::reader::FileReader;
+use arrow_ipc::writer::FileWriter;
+use serde::{Deserialize, Serialize};
+
+use super::cache::ReadOptions;
+use super::dataset::Dataset;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec;
+use crate::format::checksum::hex;
+use crate::metadata::{Rows, Selection};
+
+const VERSION: u32 = 1;
+/// Rows and weights compress well; a recipe beyond this is not one of ours.
+const MAX_BODY_BYTES: u64 = 1 << 40;
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    version: u32,
+    release: String,
+    max_open_shards: usize,
+    caches: Vec<CacheRef>,
+    rows: RowsRef,
+    weights: bool,
+    body_bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CacheRef {
+    folder: PathBuf,
+    checksum: String,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum RowsRef {
+    All,
+    Range { start: u64, len: u64 },
+    Explicit { len: u64 },
+}
+
+impl Dataset {
+    /// The recipe of this dataset.
+    ///
+    /// # Errors
+    ///
+    /// `bug` if the table cannot be encoded.
+    pub fn recipe(&self) -> Result<Vec<u8>> {
+        let selection = self.selection();
+        let mut body = Vec::new();
+        let rows = match &selection.rows {
+            Rows::All => RowsRef::All,
+            Rows::Range { start, len } => RowsRef::Range { start: *start, len: *len },
+            Rows::Explicit(rows) => {
+                rows.iter().for_each(|row| body.extend_from_slice(&row.to_le_bytes()));
+                RowsRef::Explicit { len: rows.len() as u64 }
+            }
+        };
+        for weight in selection.weights.iter().flat_map(|w| w.iter()) {
+            body.extend_from_slice(&weight.to_le_bytes());
+        }
+        if let Some(extra) = &selection.extra {
+            let mut writer = FileWriter::try_new(&mut body, &extra.schema()).map_err(|e| bug(&e))?;
+            writer.write(extra).and_then(|()| writer.finish()).map_err(|e| bug(&e))?;
+        }
+        let reference = |cache: &Arc<super::Cache>| CacheRef {
+            folder: cache.folder().to_owned(),
+            checksum: hex(cache.checksum()),
+        };
+        let header = Header {
+            version: VERSION,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            max_open_shards: self.options().max_open_shards,
+            caches: self.caches().iter().map(reference).collect(),
+            rows,
+            weights: selection.weights.is_some(),
+            body_bytes: body.len() as u64,
+        };
+        let header = serde_json::to_vec(&header).map_err(|e| bug(&e))?;
+        let mut recipe = (header.len() as u64).to_le_bytes().to_vec();
+        recipe.extend_from_slice(&header);
+        if !body.is_empty() {
+            recipe.extend_from_slice(&zstd::bulk::compress(&body, 3).map_err(|e| bug(&e))?);
+        }
+        Ok(recipe)
+    }
+
+    /// Opens the caches of a recipe again.
+    ///
+    /// # Errors
+    ///
+    /// `changed` if a cache is not the one that it was, `invalid-argument` for other bytes, or what opening says.
+    pub fn from_recipe(recipe: &[u8]) -> Result<Self> {
+        let (header, body) = parse(recipe)?;
+        let folders: Vec<_> = header.caches.iter().map(|c| &c.folder).collect();
+        let dataset = Dataset::open(&folders, ReadOptions { max_open_shards: header.max_open_shards })?;
+        for (cache, expected) in dataset.caches().iter().zip(&header.caches) {
+            let found = hex(cache.checksum());
+            if found != expected.checksum {
+                let message = format!(
+                    "cache {} changed since the dataset was pickled ({} then, {} now); open it anew",
+                    cache.folder().display(),
+                    expected.checksum.get(..16).unwrap_or_default(),
+                    found.get(..16).unwrap_or_default()
+                );
+                return Err(Error::new(ErrorKind::Changed, message).at_path(cache.folder()));
+            }
+        }
+        let selection = selection(&header, &body, dataset.set().rows())?;
+        dataset.restore(selection)
+    }
+}
+
+fn parse(recipe: &[u8]) -> Result<(Header, Vec<u8>)> {
+    let (length, rest) = recipe.split_first_chunk::<8>().ok_or_else(not_ours)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| not_ours())?;
+    let (header, body) = rest.split_at_checked(length).ok_or_else(not_ours)?;
+    let header: Header = serde_json::from_slice(header).map_err(|_| not_ours())?;
+    if header.version != VERSION || header.body_bytes > MAX_BODY_BYTES {
+        return Err(not_ours());
+    }
+    if header.body_bytes == 0 {
+        return Ok((header, Vec::new()));
+    }
+    let length = usize::try_from(header.body_bytes).map_err(|_| not_ours())?;
+    let body = zstd::bulk::decompress(body, length).map_err(|_| not_ours())?;
+    if body.len() == length { Ok((header, body)) } else { Err(not_ours()) }
+}
+
+fn selection(header: &Header, body: &[u8], total: u64) -> Result<Selection> {
+    let mut rest = body;
+    let rows = match header.rows {
+        RowsRef::All => Rows::All,
+        RowsRef::Range { start, len } => Rows::Range { start, len },
+        RowsRef::Explicit { len } => Rows::Explicit(words(&mut rest, len)?.into_iter().map(u64::from_le_bytes).collect()),
+    };
+    let len = rows.len(total);
+    let weights = if header.weights {
+        Some(words(&mut rest, len)?.into_iter().map(f64::from_le_bytes).collect::<Arc<[f64]>>())
+    } else {
+        None
+    };
+    let extra = if rest.is_empty() { None } else { Some(read_extra(rest)?) };
+    if extra.as_ref().is_some_and(|extra| extra.num_rows() as u64 != len) {
+        return Err(not_ours());
+    }
+    Ok(Selection { rows, weights, extra })
+}
+
+fn words(rest: &mut &[u8], count: u64) -> Result<Vec<[u8; 8]>> {
+    let bytes = usize::try_from(count).ok().and_then(|n| n.checked_mul(8)).ok_or_else(not_ours)?;
+    let (found, others) = rest.split_at_checked(bytes).ok_or_else(not_ours)?;
+    *rest = others;
+    Ok(found.as_chunks::<8>().0.to_vec())
+}
+
+fn read_extra(bytes: &[u8]) -> Result<arrow_array::RecordBatch> {
+    exec::guard("reading the added columns", || {
+        let bytes = bytes.to_vec();
+        let mut reader = FileReader::try_new(std::io::Cursor::new(bytes), None).map_err(|_| not_ours())?;
+        reader.next().ok_or_else(not_ours)?.map_err(|_| not_ours())
+    })
+}
+
+fn not_ours() -> Error {
+    Error::new(ErrorKind::InvalidArgument, "these bytes are no dataset of this release of datasetrt; pickle the dataset again")
+}
+
+fn bug(source: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Bug, format!("the dataset cannot be pickled: {source}; please report this"))
+}

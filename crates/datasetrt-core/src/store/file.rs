@@ -1,0 +1,125 @@
+//! Positioned reads of one finished file.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A regular file opened for reading. Reads name their offset, so that any number of threads and
+/// forked processes can share it. A file that shrinks is a typed error, never a signal: it is not mapped.
+#[derive(Debug)]
+pub struct ReadFile {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl ReadFile {
+    /// Opens a regular file; links, folders, pipes and devices are refused without waiting for them.
+    pub fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let descriptor = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| open_error(path, e))?;
+        let file = File::from(descriptor);
+        let metadata = file.metadata().map_err(|e| Error::io("look at", path, &e))?;
+        if !metadata.is_file() {
+            return Err(not_a_file(path));
+        }
+        Ok(ReadFile { file, path: path.to_owned(), bytes: metadata.len() })
+    }
+
+    /// The file's size when it was opened.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where the file was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fills `out` from `offset`.
+    pub fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(out, offset).map_err(|e| self.read_error(&e, offset))
+    }
+
+    /// Fills `head`, then `body`, from `offset`: one system call where the file system gives all at once.
+    pub fn read_split_at(&self, head: &mut [u8], body: &mut [u8], offset: u64) -> Result<()> {
+        let wanted = head.len() + body.len();
+        let found = {
+            let mut parts = [IoSliceMut::new(head), IoSliceMut::new(body)];
+            rustix::io::preadv(&self.file, &mut parts, offset)
+        };
+        match found {
+            Ok(found) if found == wanted => Ok(()),
+            // A short or interrupted read: begin again, part by part.
+            Ok(_) | Err(rustix::io::Errno::INTR) => {
+                self.read_exact_at(head, offset)?;
+                self.read_exact_at(body, offset + head.len() as u64)
+            }
+            Err(e) => Err(self.read_error(&e.into(), offset)),
+        }
+    }
+
+    /// Hands the whole file to `sink` in pieces; memory stays flat. The size is that of the opening.
+    pub fn stream(&self, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
+        const PIECE: u64 = 1 << 20;
+        let mut buffer = vec![0; usize::try_from(self.bytes.min(PIECE)).unwrap_or(0)];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let length = usize::try_from((self.bytes - offset).min(PIECE)).unwrap_or(0);
+            let Some(piece) = buffer.get_mut(..length) else { break };
+            self.read_exact_at(piece, offset)?;
+            sink(piece);
+            offset += length as u64;
+        }
+        Ok(())
+    }
+
+    /// The whole file.
+    pub fn read_all(&self) -> Result<Vec<u8>> {
+        let mut bytes = zeroed(self.bytes, &self.path)?;
+        self.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    fn read_error(&self, source: &std::io::Error, offset: u64) -> Error {
+        if source.kind() == std::io::ErrorKind::UnexpectedEof {
+            let message = format!("{} ends before the bytes at offset {offset}; it was cut since it was written", self.path.display());
+            return Error::new(ErrorKind::UnexpectedEnd, message).at_path(&self.path);
+        }
+        Error::io("read", &self.path, source)
+    }
+}
+
+/// A zeroed buffer, or a typed error where memory does not suffice.
+pub fn zeroed(bytes: u64, path: &Path) -> Result<Vec<u8>> {
+    let refuse = || {
+        Error::new(ErrorKind::Io, format!("not enough memory for {bytes} bytes of {}", path.display())).at_path(path)
+    };
+    let length = usize::try_from(bytes).map_err(|_| refuse())?;
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(length).map_err(|_| refuse())?;
+    buffer.resize(length, 0);
+    Ok(buffer)
+}
+
+fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
+    use rustix::io::Errno;
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => {
+            Error::new(ErrorKind::MissingFile, format!("{} is missing; restore it or write the cache again", path.display()))
+                .at_path(path)
+        }
+        Errno::LOOP | Errno::NXIO => not_a_file(path),
+        other => Error::io("open", path, &other.into()),
+    }
+}
+
+fn not_a_file(path: &Path) -> Error {
+    Error::new(ErrorKind::MissingFile, format!("{} is not a regular file; restore it or write the cache again", path.display()))
+        .at_path(path)
+}

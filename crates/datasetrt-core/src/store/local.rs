@@ -1,0 +1,130 @@
+//! [`Storage`] on the operating system's file systems.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags};
+
+use super::{Sink, Storage};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The operating system's file systems.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Local;
+
+struct LocalSink {
+    file: File,
+    path: PathBuf,
+}
+
+impl Sink for LocalSink {
+    fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.file.write_all(data).map_err(|e| Error::io("write", &self.path, &e))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_data().map_err(|e| Error::io("sync", &self.path, &e))
+    }
+}
+
+impl Storage for Local {
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        fs::create_dir_all(path).map_err(|e| Error::io("create folder", path, &e))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn Sink>> {
+        // Unlinked first: a link or a file with another owner's mode must not be written through.
+        self.remove_file(path)?;
+        let file = OpenOptions::new().write(true).create_new(true).open(path);
+        let file = file.map_err(|e| Error::io("create", path, &e))?;
+        Ok(Box::new(LocalSink { file, path: path.to_owned() }))
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        let synced = File::open(path).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| Error::io("sync folder", path, &e))
+    }
+
+    fn publish(&self, from: &Path, to: &Path) -> Result<()> {
+        match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::EXIST) => Err(taken(to)),
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {
+                rename_plain(from, to)
+            }
+            Err(e) => Err(Error::io("publish", to, &e.into())),
+        }
+    }
+
+    fn exchange(&self, a: &Path, b: &Path) -> Result<()> {
+        rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)
+            .map_err(|e| Error::io("exchange", b, &e.into()))
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        absent_is_fine(fs::remove_file(path)).map_err(|e| Error::io("remove", path, &e))
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        absent_is_fine(fs::remove_dir(path)).map_err(|e| Error::io("remove folder", path, &e))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::io("list", path, &e)),
+        };
+        let names = entries.map(|entry| entry.map(|e| e.file_name().to_string_lossy().into_owned()));
+        let mut names: Vec<String> = names.collect::<io::Result<_>>().map_err(|e| Error::io("list", path, &e))?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io("open", path, &e)),
+        };
+        let mut bytes = Vec::new();
+        let read = file.take(limit.saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(|e| Error::io("read", path, &e))?;
+        if bytes.len() as u64 > limit {
+            let message = format!("{} is larger than {limit} bytes", path.display());
+            return Err(Error::new(ErrorKind::FileSize, message).at_path(path));
+        }
+        Ok(Some(bytes))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        match fs::symlink_metadata(path) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("look at", path, &e)),
+        }
+    }
+}
+
+/// For file systems without a rename that refuses to replace. The caller holds the cache's lock, so
+/// only a stranger could take the name between the check and the rename; and renaming a folder over
+/// anything but an empty folder fails.
+fn rename_plain(from: &Path, to: &Path) -> Result<()> {
+    if Local.exists(to)? {
+        return Err(taken(to));
+    }
+    fs::rename(from, to).map_err(|e| Error::io("publish", to, &e))
+}
+
+fn taken(path: &Path) -> Error {
+    let message = format!("{} exists already; it was published by another writer", path.display());
+    Error::new(ErrorKind::AlreadyExists, message).at_path(path)
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

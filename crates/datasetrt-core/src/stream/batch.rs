@@ -1,0 +1,179 @@
+//! One batch: from step numbers to positions, rows, payloads and metadata.
+
+use arrow_array::RecordBatch;
+
+use super::StreamOptions;
+use super::plan::Plan;
+use crate::error::{Class, Error, ErrorKind, Result, invalid};
+use crate::read::{Dataset, Failure, Payloads};
+use crate::sampler::{EpochOrder, Order};
+
+/// What happens to a sample whose bytes are damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCorrupt {
+    /// The batch fails with the sample's error.
+    Raise,
+    /// Another sample takes its place: the same one in every run, on every rank and machine.
+    Substitute,
+}
+
+impl OnCorrupt {
+    /// The policy behind its name.
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "raise" => Ok(OnCorrupt::Raise),
+            "substitute" => Ok(OnCorrupt::Substitute),
+            _ => Err(invalid(format!("on_corrupt is '{name}'; choose 'raise' or 'substitute'"))),
+        }
+    }
+}
+
+/// A damaged sample and what took its place.
+#[derive(Clone, Debug)]
+pub struct Substitution {
+    /// Its position in the epoch.
+    pub position: u64,
+    /// Its row.
+    pub row: u64,
+    /// Its global row.
+    pub global: u64,
+    /// The row that was delivered instead.
+    pub replacement: u64,
+    /// What is wrong with it.
+    pub error: Error,
+}
+
+/// Samples read together. All lists have one entry a sample.
+#[derive(Debug)]
+pub struct Batch {
+    /// Rows of the active table.
+    pub rows: Vec<u64>,
+    /// The same as global rows.
+    pub globals: Vec<u64>,
+    /// Positions in the epoch's order; empty for samples that were asked for by row.
+    pub positions: Vec<u64>,
+    /// Whether a sample only fills up the batch.
+    pub padding: Vec<bool>,
+    /// Their bytes.
+    pub payloads: Payloads,
+    /// Their metadata.
+    pub metadata: RecordBatch,
+    /// Damaged samples that were replaced.
+    pub substitutions: Vec<Substitution>,
+}
+
+impl Batch {
+    /// Bytes of all payloads.
+    pub fn bytes(&self) -> u64 {
+        self.payloads.buffer.as_slice().len() as u64
+    }
+
+    /// The samples of some rows, in the order given.
+    ///
+    /// # Errors
+    ///
+    /// A row out of range, before anything is read; or the first sample that cannot be read.
+    pub fn of_rows(dataset: &Dataset, rows: Vec<u64>) -> Result<Self> {
+        let globals = dataset.globals(&rows)?;
+        let payloads = dataset.read_payloads(&globals).map_err(|failure| failure.error)?;
+        let metadata = dataset.metadata(&rows, &globals)?;
+        Ok(Batch {
+            padding: vec![false; rows.len()],
+            rows,
+            globals,
+            positions: Vec::new(),
+            payloads,
+            metadata,
+            substitutions: Vec::new(),
+        })
+    }
+}
+
+/// Everything that decides the batches of a stream.
+#[derive(Clone)]
+pub(super) struct Source {
+    dataset: Dataset,
+    order: Order,
+    epoch_order: EpochOrder,
+    plan: Plan,
+    options: StreamOptions,
+}
+
+impl Source {
+    pub(super) fn new(dataset: Dataset, order: Order, plan: Plan, options: StreamOptions) -> Result<Self> {
+        if options.steps_per_read == 0 {
+            return Err(invalid("steps_per_read is 0; choose at least 1"));
+        }
+        Ok(Source { epoch_order: order.epoch(options.epoch)?, dataset, order, plan, options })
+    }
+
+    /// Number of reads.
+    pub(super) fn reads(&self) -> u64 {
+        self.plan.steps().div_ceil(self.options.steps_per_read)
+    }
+
+    /// Reads number `number`: one step or several.
+    pub(super) fn read(&self, number: u64) -> Result<Batch> {
+        let first = number * self.options.steps_per_read;
+        let last = (first + self.options.steps_per_read).min(self.plan.steps());
+        let mut positions = Vec::new();
+        let mut padding = Vec::new();
+        for step in first..last {
+            let step = self.plan.step(step);
+            let real = step.positions.len() - usize::try_from(step.padding).unwrap_or(0);
+            padding.extend((0..step.positions.len()).map(|at| at >= real));
+            positions.extend(step.positions);
+        }
+        let mut rows = self.rows(&positions)?;
+        let (globals, payloads, substitutions) = self.payloads(&positions, &mut rows)?;
+        let metadata = self.dataset.metadata(&rows, &globals)?;
+        Ok(Batch { rows, globals, positions, padding, payloads, metadata, substitutions })
+    }
+
+    /// Rows at positions; runs of neighbouring positions are looked up together.
+    fn rows(&self, positions: &[u64]) -> Result<Vec<u64>> {
+        let mut rows = vec![0; positions.len()];
+        let mut rest = rows.as_mut_slice();
+        for run in positions.chunk_by(|a, b| a + 1 == *b) {
+            let Some((out, others)) = rest.split_at_mut_checked(run.len()) else { break };
+            self.epoch_order.fill(run.first().copied().unwrap_or_default(), out)?;
+            rest = others;
+        }
+        Ok(rows)
+    }
+
+    fn payloads(&self, positions: &[u64], rows: &mut [u64]) -> Result<(Vec<u64>, Payloads, Vec<Substitution>)> {
+        /// So many replacements in a row are not damaged samples any more but a damaged cache.
+        const MOST_ATTEMPTS: u64 = 64;
+        let mut globals = self.dataset.globals(rows)?;
+        let mut substitutions: Vec<Substitution> = Vec::new();
+        let mut attempt = 0;
+        loop {
+            let Failure { place, error } = match self.dataset.read_payloads(&globals) {
+                Ok(payloads) => return Ok((globals, payloads, substitutions)),
+                Err(failure) => failure,
+            };
+            attempt += 1;
+            let position = positions.get(place).copied().unwrap_or_default();
+            if !self.may_replace(&error) || attempt > MOST_ATTEMPTS.saturating_mul(positions.len() as u64) {
+                return Err(error);
+            }
+            let (Some(row), Some(global)) = (rows.get_mut(place), globals.get_mut(place)) else { return Err(error) };
+            let tried = substitutions.iter().filter(|s| s.position == position).count() as u64;
+            if tried >= MOST_ATTEMPTS {
+                return Err(error);
+            }
+            let replacement = self.order.substitute(self.options.epoch, position, tried);
+            substitutions.push(Substitution { position, row: *row, global: *global, replacement, error });
+            *row = replacement;
+            *global = self.dataset.global(replacement)?;
+        }
+    }
+
+    /// Damaged bytes of a sample may be replaced; a file that is not there is a mistake of the set-up.
+    fn may_replace(&self, error: &Error) -> bool {
+        self.options.on_corrupt == OnCorrupt::Substitute
+            && error.class() == Class::Corruption
+            && error.kind() != ErrorKind::MissingFile
+    }
+}

@@ -1,0 +1,280 @@
+//! Batches of one epoch, in order, from any position on.
+//!
+//! A [`Stream`] joins an order, a [`plan`] and a dataset. Threads read ahead within two bounds,
+//! batches and bytes; the consumer reads a batch itself when no thread has begun it. What it
+//! delivers does not depend on either.
+
+mod batch;
+pub mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use batch::{Batch, OnCorrupt, Substitution};
+
+use batch::Source;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec;
+use crate::read::Dataset;
+use crate::sampler::Order;
+use plan::Plan;
+
+/// How a stream reads.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamOptions {
+    /// Which epoch of the order.
+    pub epoch: u64,
+    /// Steps that are read at once; more than one makes sense for steps of single samples.
+    pub steps_per_read: u64,
+    /// Threads that read ahead; `None` is the machine's budget, at most 4.
+    pub threads: Option<usize>,
+    /// Batches that may be ready or on their way; 0 reads on the calling thread alone.
+    pub prefetch_batches: u64,
+    /// Bytes of payloads that may be ready; one batch more is allowed to be on its way per thread.
+    pub prefetch_bytes: u64,
+    /// What happens to a sample that is damaged.
+    pub on_corrupt: OnCorrupt,
+}
+
+/// Where the time of a stream goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Samples delivered, padding included.
+    pub samples: u64,
+    /// Bytes of payloads delivered.
+    pub bytes: u64,
+    /// Time the consumer waited for data, its own reading included.
+    pub consumer_wait: Duration,
+    /// Time the reading threads waited for the consumer, added up.
+    pub reader_wait: Duration,
+    /// Time spent reading, verifying and decompressing, added up over threads.
+    pub read: Duration,
+}
+
+/// The batches of one epoch. Threads start at the first call of [`Stream::next`] and end with the stream.
+pub struct Stream {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<Result<()>>>,
+    threads: usize,
+    delivered: u64,
+    /// The process that the threads belong to.
+    pid: u32,
+}
+
+struct Shared {
+    source: Source,
+    options: StreamOptions,
+    reads: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The read that nobody has begun.
+    next: u64,
+    /// The read that the consumer waits for.
+    wanted: u64,
+    ready: BTreeMap<u64, Result<Batch>>,
+    ready_bytes: u64,
+    closed: bool,
+    failed: Option<Error>,
+    stats: Stats,
+}
+
+impl Stream {
+    /// A stream over `dataset` in the given order. Reads nothing and starts no thread yet.
+    ///
+    /// # Errors
+    ///
+    /// `invalid-argument` for options that break a rule.
+    pub fn new(dataset: Dataset, order: Order, plan: Plan, options: StreamOptions) -> Result<Self> {
+        const MOST_WORTH_IT: usize = 4;
+        let threads = match options.threads {
+            None => exec::thread_budget().min(MOST_WORTH_IT),
+            given => exec::threads_or_budget(given)?,
+        };
+        let source = Source::new(dataset, order, plan, options)?;
+        Ok(Stream {
+            shared: Shared::new(source, options, 0),
+            workers: Vec::new(),
+            threads,
+            delivered: 0,
+            pid: std::process::id(),
+        })
+    }
+
+    /// The next batch, or `None` after the last. While it waits, `interrupted` is asked every tenth of a second
+    /// whether to stop.
+    ///
+    /// # Errors
+    ///
+    /// The first sample of the batch that cannot be read, again at every later call; `closed` if
+    /// `interrupted` said so.
+    pub fn next(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Option<Batch>> {
+        self.settle_in_process()?;
+        let begun = Instant::now();
+        let found = self.shared.take(interrupted);
+        let mut state = exec::lock(&self.shared.state);
+        state.stats.consumer_wait += begun.elapsed();
+        match found {
+            Ok(Some(batch)) => {
+                state.stats.samples += batch.rows.len() as u64;
+                state.stats.bytes += batch.bytes();
+                self.delivered = state.wanted;
+                Ok(Some(batch))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => {
+                if error.kind() != ErrorKind::Closed {
+                    state.failed.get_or_insert_with(|| error.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Where the time went so far.
+    pub fn stats(&self) -> Stats {
+        // In a forked child the lock may be held for ever by a thread that does not exist here.
+        if self.pid == std::process::id() { exec::lock(&self.shared.state).stats } else { Stats::default() }
+    }
+
+    /// Starts threads at first use, and anew in a forked child, which has the memory but not the threads.
+    fn settle_in_process(&mut self) -> Result<()> {
+        if self.pid != std::process::id() {
+            let fresh = Shared::new(self.shared.source.clone(), self.shared.options, self.delivered);
+            // Not dropped: its lock may be held by a thread that does not exist in this process.
+            std::mem::forget(std::mem::replace(&mut self.shared, fresh));
+            self.workers.drain(..).for_each(std::mem::forget);
+            self.pid = std::process::id();
+        }
+        let ahead = self.shared.reads.saturating_sub(self.delivered).saturating_sub(1);
+        let useful = ahead.min(self.shared.options.prefetch_batches).min(self.threads as u64);
+        if self.workers.is_empty() {
+            for number in 0..useful {
+                let shared = Arc::clone(&self.shared);
+                self.workers.push(exec::spawn(&format!("drt-read-{number}"), move || shared.work())?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            self.workers.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        exec::lock(&self.shared.state).closed = true;
+        self.shared.changed.notify_all();
+        for worker in self.workers.drain(..) {
+            // What a thread failed with has been delivered in its batch.
+            let _ = exec::join(worker);
+        }
+    }
+}
+
+impl Shared {
+    fn new(source: Source, options: StreamOptions, wanted: u64) -> Arc<Self> {
+        let state = State { next: wanted, wanted, ..State::default() };
+        Arc::new(Shared {
+            reads: source.reads(),
+            source,
+            options,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The batch that the consumer wants: ready, or read right here, or waited for.
+    fn take(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Option<Batch>> {
+        let mut state = exec::lock(&self.state);
+        loop {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            let wanted = state.wanted;
+            if wanted >= self.reads {
+                return Ok(None);
+            }
+            if let Some(found) = state.ready.remove(&wanted) {
+                return self.hand_over(state, found).map(Some);
+            }
+            if state.next == wanted {
+                state.next += 1;
+                drop(state);
+                let found = self.read(wanted);
+                return self.hand_over(exec::lock(&self.state), found).map(Some);
+            }
+            state = self.pause(state);
+            if !state.ready.contains_key(&wanted) {
+                drop(state);
+                if interrupted() {
+                    return Err(Error::new(ErrorKind::Closed, "interrupted"));
+                }
+                state = exec::lock(&self.state);
+            }
+        }
+    }
+
+    fn pause<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, Duration::from_millis(100));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn hand_over(&self, mut state: MutexGuard<'_, State>, found: Result<Batch>) -> Result<Batch> {
+        let batch = found?;
+        state.wanted += 1;
+        state.ready_bytes = state.ready.values().flatten().map(Batch::bytes).sum();
+        drop(state);
+        self.changed.notify_all();
+        Ok(batch)
+    }
+
+    /// What a thread does until the stream is closed or everything is read.
+    fn work(&self) -> Result<()> {
+        while let Some(number) = self.claim() {
+            let found = self.read(number);
+            let mut state = exec::lock(&self.state);
+            state.ready_bytes += found.as_ref().map_or(0, Batch::bytes);
+            state.ready.insert(number, found);
+            drop(state);
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until there is something to read within the bounds.
+    fn claim(&self) -> Option<u64> {
+        let begun = Instant::now();
+        let mut state = exec::lock(&self.state);
+        while !state.closed && state.failed.is_none() && state.next < self.reads {
+            let near = state.next <= state.wanted.saturating_add(self.options.prefetch_batches);
+            let room = state.ready_bytes < self.options.prefetch_bytes || state.next == state.wanted;
+            if near && room {
+                let number = state.next;
+                state.next += 1;
+                state.stats.reader_wait += begun.elapsed();
+                return Some(number);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    /// Reads a batch; a panic becomes an error, so that the consumer never waits in vain.
+    fn read(&self, number: u64) -> Result<Batch> {
+        let begun = Instant::now();
+        let found = exec::guard("reading a batch", || self.source.read(number));
+        exec::lock(&self.state).stats.read += begun.elapsed();
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::plan::Uneven;
+use super::*;
+use crate::format::compression::Compression;
+use crate::metadata::Value;
+use crate::read::ReadOptions;
+use crate::sampler::Sampler;
+use crate::store::local::Local;
+use crate::write::{WriteOptions, Writer};
+
+fn write(root: &Path, samples: u64, compression: Compression) -> PathBuf {
+    let options = WriteOptions {
+        root: root.to_owned(),
+        name: "s".into(),
+        fingerprint: None,
+        codec: None,
+        schema: None,
+        compression,
+        max_shard_bytes: 2000,
+        threads: Some(1),
+        queue_bytes: 1 << 20,
+        replace: false,
+    };
+    let mut writer = Writer::begin(options, Arc::new(Local)).unwrap();
+    for sample in 0..samples {
+        writer.push(&payload(sample), &[("id", Value::Int(sample as i64))], sample).unwrap();
+    }
+    writer.finish().unwrap();
+    root.join("s")
+}
+
+fn payload(sample: u64) -> Vec<u8> {
+    sample.to_le_bytes().repeat(1 + (sample % 5) as usize)
+}
+
+fn open(folder: &Path) -> Dataset {
+    Dataset::open(&[folder], ReadOptions { max_open_shards: 3 }).unwrap()
+}
+
+fn options(threads: usize, prefetch_batches: u64) -> StreamOptions {
+    StreamOptions {
+        epoch: 2,
+        steps_per_read: 1,
+        threads: Some(threads),
+        prefetch_batches,
+        prefetch_bytes: 1 << 20,
+        on_corrupt: OnCorrupt::Raise,
+    }
+}
+
+fn stream(dataset: &Dataset, start: u64, batch: u64, options: StreamOptions) -> Stream {
+    let order = Sampler::Shuffle { seed: 3 }.bind(dataset.len(), None).unwrap();
+    let plan = Plan::new(order.len(), start, batch, (0, 1), Uneven::Pad, false).unwrap();
+    Stream::new(dataset.clone(), order, plan, options).unwrap()
+}
+
+fn samples(mut stream: Stream) -> Vec<(u64, Vec<u8>)> {
+    let mut found = Vec::new();
+    while let Some(batch) = stream.next(&mut || false).unwrap() {
+        for ((row, start), length) in batch.rows.iter().zip(&batch.payloads.starts).zip(&batch.payloads.lengths) {
+            found.push((*row, batch.payloads.buffer.as_slice()[*start..start + length].to_vec()));
+        }
+    }
+    found
+}
+
+#[test]
+fn threads_prefetch_and_batches_do_not_change_what_is_delivered() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let root = tempfile::tempdir().unwrap();
+        let dataset = open(&write(root.path(), 500, compression));
+        let plain = samples(stream(&dataset, 0, 7, options(1, 0)));
+        assert_eq!(plain.len(), 500);
+        assert!(plain.iter().all(|(row, bytes)| *bytes == payload(*row)));
+        for (threads, ahead, batch) in [(1, 1, 7), (4, 3, 7), (2, 100, 64), (3, 2, 1)] {
+            assert_eq!(samples(stream(&dataset, 0, batch, options(threads, ahead))), plain);
+        }
+        let tight = StreamOptions { prefetch_bytes: 1, steps_per_read: 5, ..options(3, 8) };
+        assert_eq!(samples(stream(&dataset, 0, 3, tight)), plain);
+    }
+}
+
+#[test]
+fn dropping_a_stream_early_ends_it() {
+    let root = tempfile::tempdir().unwrap();
+    let dataset = open(&write(root.path(), 500, Compression::None));
+    for _ in 0..50 {
+        let mut stream = stream(&dataset, 0, 5, options(4, 4));
+        assert_eq!(stream.next(&mut || false).unwrap().unwrap().rows.len(), 5);
+    }
+}
+
+#[test]
+fn a_damaged_sample_is_named_or_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = write(root.path(), 300, Compression::None);
+    let shard = folder.join("shards/000001.bin");
+    let mut bytes = std::fs::read(&shard).unwrap();
+    bytes[64 + 12] ^= 1;
+    std::fs::write(&shard, bytes).unwrap();
+    let dataset = open(&folder);
+    let mut failing = stream(&dataset, 0, 300, options(1, 1));
+    let error = failing.next(&mut || false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RecordChecksum);
+    let damaged = error.sample_id().unwrap();
+    assert_eq!(failing.next(&mut || false).unwrap_err(), error);
+    let substitute = StreamOptions { on_corrupt: OnCorrupt::Substitute, ..options(2, 2) };
+    let replaced = samples(stream(&dataset, 0, 11, substitute));
+    assert_eq!(replaced.len(), 300);
+    assert!(replaced.iter().all(|(row, bytes)| *row != damaged && *bytes == payload(*row)));
+    assert_eq!(samples(stream(&dataset, 0, 50, substitute)), replaced);
+}
+
+#[test]
+fn verify_tells_everything_that_is_wrong() {
+    struct Count(u64);
+    impl crate::read::Progress for Count {
+        fn advance(&mut self, bytes: u64) -> Result<()> {
+            self.0 += bytes;
+            Ok(())
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    let folder = write(root.path(), 300, Compression::Lz4);
+    let dataset = open(&folder);
+    let cache = &dataset.caches()[0];
+    let mut count = Count(0);
+    assert_eq!(cache.verify(&mut count).unwrap(), []);
+    assert!(count.0 > 1000);
+    for (file, at) in [("shards/000000.bin", 80), ("shards/000001.bin", 3), ("metadata.arrow", 60), ("index.bin", 33)] {
+        let path = folder.join(file);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let kinds: Vec<_> = cache.verify(&mut count).unwrap().iter().map(Error::kind).collect();
+    use ErrorKind::{IndexChecksum, MetadataChecksum, RecordChecksum, ShardDigest, ShardMismatch};
+    assert_eq!(kinds, [IndexChecksum, MetadataChecksum, RecordChecksum, ShardDigest, ShardMismatch, ShardDigest]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+    #[test]
+    fn a_stream_can_begin_anywhere(start in 0u64..=200, batch in 1u64..50, ahead in 0u64..4) {
+        let root = tempfile::tempdir().unwrap();
+        let dataset = open(&write(root.path(), 200, Compression::None));
+        let whole = samples(stream(&dataset, 0, 16, options(2, 2)));
+        let rest = samples(stream(&dataset, start, batch, options(2, ahead)));
+        prop_assert_eq!(&rest[..], &whole[start as usize..]);
+    }
+}

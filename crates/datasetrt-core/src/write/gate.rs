@@ -1,0 +1,87 @@
+//! Back-pressure in bytes, and the first failure of a pipeline.
+
+use std::sync::{Condvar, Mutex};
+
+use crate::error::{Error, Result};
+use crate::exec::lock;
+
+/// Lets bytes into the pipeline up to a limit. Once failed, everybody gets the first failure.
+#[derive(Debug)]
+pub(super) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    limit: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inside: u64,
+    failure: Option<Error>,
+}
+
+impl Gate {
+    pub(super) fn new(limit: u64) -> Self {
+        Gate { state: Mutex::default(), changed: Condvar::new(), limit }
+    }
+
+    /// Waits until `bytes` fit. Something larger than the limit is let in alone.
+    pub(super) fn enter(&self, bytes: u64) -> Result<()> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            if state.inside == 0 || state.inside.saturating_add(bytes) <= self.limit {
+                state.inside = state.inside.saturating_add(bytes);
+                return Ok(());
+            }
+            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    /// `bytes` have left the pipeline.
+    pub(super) fn leave(&self, bytes: u64) {
+        let mut state = lock(&self.state);
+        state.inside = state.inside.saturating_sub(bytes);
+        self.changed.notify_all();
+    }
+
+    /// Keeps the first failure and wakes everybody.
+    pub(super) fn fail(&self, error: Error) {
+        lock(&self.state).failure.get_or_insert(error);
+        self.changed.notify_all();
+    }
+
+    /// The first failure, if there is one.
+    pub(super) fn check(&self) -> Result<()> {
+        lock(&self.state).failure.clone().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn large_things_pass_alone_and_failures_wake_waiters() {
+        let gate = std::sync::Arc::new(Gate::new(10));
+        gate.enter(100).unwrap();
+        let waiting = {
+            let gate = std::sync::Arc::clone(&gate);
+            std::thread::spawn(move || gate.enter(1))
+        };
+        gate.fail(Error::new(ErrorKind::NoSpace, "full"));
+        gate.fail(Error::new(ErrorKind::Io, "later"));
+        assert_eq!(waiting.join().unwrap().unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(gate.check().unwrap_err().kind(), ErrorKind::NoSpace);
+    }
+
+    #[test]
+    fn leaving_lets_the_next_in() {
+        let gate = Gate::new(10);
+        gate.enter(10).unwrap();
+        gate.leave(10);
+        gate.enter(10).unwrap();
+    }
+}

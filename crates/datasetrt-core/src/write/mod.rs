@@ -1,0 +1,293 @@
+//! I have samples; make them a cache.
+//!
+//! [`Writer::push`] runs on the caller's thread and only copies the payload. Full chunks go to
+//! threads that compress and checksum, and then, in order, to one thread that writes shards. A
+//! [`gate`] bounds the bytes in between. [`Writer::finish`] publishes; dropping a writer does not.
+
+mod chunk;
+mod gate;
+mod options;
+mod pipeline;
+mod publish;
+mod segment;
+mod shards;
+mod staging;
+
+use std::sync::Arc;
+
+pub use chunk::Cursor;
+pub use options::WriteOptions;
+pub use publish::Published;
+
+use chunk::{CHUNK_BYTES, CHUNK_RECORDS, Chunk, RecordInfo};
+use pipeline::Pipeline;
+use staging::Paths;
+
+use crate::error::{Error, ErrorKind, Result, invalid};
+use crate::format::{names, record};
+use crate::metadata::{ColumnType, RowBuilder, Value, read_segment};
+use crate::store::Storage;
+use crate::store::lock::WriterLock;
+
+/// Writes one cache. Not shared between threads.
+pub struct Writer {
+    storage: Arc<dyn Storage>,
+    options: WriteOptions,
+    paths: Paths,
+    rows: RowBuilder,
+    frames: Vec<u8>,
+    records: Vec<RecordInfo>,
+    row_bytes: u64,
+    next_chunk: u64,
+    chunk_first: u64,
+    samples: u64,
+    payload_bytes: u64,
+    cursor: Option<Cursor>,
+    resumed: Resumed,
+    pipeline: Option<Pipeline>,
+    /// Released last, when nothing touches the folders any more.
+    lock: Option<WriterLock>,
+    pid: u32,
+}
+
+/// What an interrupted write had made durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resumed {
+    /// Samples that need not be pushed again.
+    pub samples: u64,
+    /// Sum of their payloads' lengths.
+    pub payload_bytes: u64,
+    /// Where the last of them came from.
+    pub cursor: Cursor,
+}
+
+impl Writer {
+    /// Starts or resumes a cache.
+    ///
+    /// # Errors
+    ///
+    /// `already-exists` or `name-occupied` if the name is taken, `being-written` if another writer
+    /// is at it, `invalid-argument` for options that break a rule, or a failed system call.
+    pub fn begin(options: WriteOptions, storage: Arc<dyn Storage>) -> Result<Self> {
+        options.check()?;
+        let fresh_rows = RowBuilder::new(options.schema.clone())?;
+        let paths = Paths::new(&options.root, &options.name);
+        storage.create_dir(&paths.root)?;
+        let lock = WriterLock::acquire(&paths.lock, &options.name)?;
+        publish::recover(&*storage, &paths)?;
+        check_target(&*storage, &paths, &options)?;
+        let (shards, last) = staging::adopt(&*storage, &paths, &options.identity())?;
+        let rows = match &last {
+            Some(segment) if options.schema.is_none() => RowBuilder::resume(columns_of(&segment.rows)?)?,
+            _ => fresh_rows,
+        };
+        let resumed = resumed(&*storage, &paths, shards)?;
+        let pipeline = Pipeline::start(&options, Arc::clone(&storage), &paths, (shards, resumed.samples))?;
+        Ok(Writer {
+            storage,
+            paths,
+            rows,
+            frames: Vec::new(),
+            records: Vec::new(),
+            row_bytes: 0,
+            next_chunk: 0,
+            chunk_first: resumed.samples,
+            samples: resumed.samples,
+            payload_bytes: resumed.payload_bytes,
+            cursor: (resumed.samples > 0).then_some(resumed.cursor),
+            resumed,
+            pipeline: Some(pipeline),
+            lock: Some(lock),
+            pid: std::process::id(),
+            options,
+        })
+    }
+
+    /// What an interrupted write had made durable; zero samples if there was none.
+    pub fn resumed(&self) -> Resumed {
+        self.resumed
+    }
+
+    /// Samples so far, resumed ones included.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Sum of the payloads' lengths so far.
+    pub fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
+    }
+
+    /// Adds a sample; a refused one changes nothing. Copies, never waits. True if a chunk is full
+    /// and [`Writer::flush`] should be called.
+    ///
+    /// # Errors
+    ///
+    /// `invalid-metadata`, naming sample, field, value and cure; `closed` after the end.
+    pub fn push(&mut self, payload: &[u8], row: &[(&str, Value<'_>)], item: u64) -> Result<bool> {
+        if self.pipeline.is_none() {
+            return Err(closed());
+        }
+        let before = self.rows.byte_size();
+        self.rows.push(self.samples, row)?;
+        // A row's own size, whatever chunk it is in: shards end at the same sample in a resumed write.
+        let row_bytes = self.rows.byte_size().saturating_sub(before) as u64;
+        record::append_unsealed(payload, &mut self.frames);
+        let cursor = match self.cursor {
+            Some(last) if last.item == item => Cursor { item, samples: last.samples + 1 },
+            _ => Cursor { item, samples: 1 },
+        };
+        self.cursor = Some(cursor);
+        self.records.push(RecordInfo {
+            end: self.frames.len(),
+            payload_bytes: payload.len() as u64,
+            row_bytes,
+            cursor,
+        });
+        self.samples += 1;
+        self.payload_bytes += payload.len() as u64;
+        self.row_bytes += row_bytes;
+        Ok(self.frames.len() as u64 + self.row_bytes >= CHUNK_BYTES as u64 || self.records.len() >= CHUNK_RECORDS)
+    }
+
+    /// Hands the chunk to the threads; waits while too many bytes are on their way.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of the pipeline, again at every later call.
+    pub fn flush(&mut self) -> Result<()> {
+        let pipeline = self.pipeline.as_ref().ok_or_else(closed)?;
+        if self.records.is_empty() {
+            return pipeline.check();
+        }
+        let frames = std::mem::replace(&mut self.frames, pipeline.recycled());
+        let chunk = Chunk {
+            sequence: self.next_chunk,
+            first_sample: self.chunk_first,
+            gate_bytes: frames.len() as u64 + self.row_bytes,
+            frames,
+            records: std::mem::take(&mut self.records),
+            rows: self.rows.take_batch()?,
+        };
+        self.row_bytes = 0;
+        self.next_chunk += 1;
+        self.chunk_first = self.samples;
+        pipeline.send(chunk)
+    }
+
+    /// Publishes the cache. Until this returns, readers see what was there before.
+    ///
+    /// # Errors
+    ///
+    /// `empty` if there was no sample; the first failure of the pipeline; a failed system call.
+    /// Nothing is published then.
+    pub fn finish(mut self) -> Result<Published> {
+        let published = self.try_finish();
+        if published.is_err() {
+            self.end(true);
+        }
+        published
+    }
+
+    fn try_finish(&mut self) -> Result<Published> {
+        self.flush()?;
+        if self.samples == 0 {
+            return Err(Error::new(
+                ErrorKind::Empty,
+                format!("source '{}' gave no samples; a cache needs at least one", self.options.name),
+            ));
+        }
+        let pipeline = self.pipeline.take().ok_or_else(closed)?;
+        let shards = pipeline.finish()?;
+        let columns = self.rows.columns().to_vec();
+        let published = publish::publish(&*self.storage, &self.paths, &self.options, &columns, shards)?;
+        publish::clean_up(&*self.storage, &self.paths)?;
+        self.lock = None;
+        Ok(published)
+    }
+
+    /// Ends the write without publishing. Durable shards stay for a later resume if the source has
+    /// a fingerprint; otherwise everything is removed.
+    pub fn abort(mut self) {
+        self.end(true);
+    }
+
+    fn end(&mut self, remove: bool) {
+        if std::process::id() != self.pid {
+            // A forked child has no right to its parent's files and none of its threads.
+            std::mem::forget(self.pipeline.take());
+            std::mem::forget(self.lock.take());
+            return;
+        }
+        let Some(lock) = self.lock.take() else { return };
+        let durable = self.pipeline.take().map_or(0, Pipeline::abort);
+        let keep = self.options.fingerprint.is_some() && durable + self.resumed.samples > 0;
+        if remove && !keep {
+            // Whatever cannot be removed now is removed by the next writer of this cache.
+            let _ = staging::discard(&*self.storage, &self.paths);
+        }
+        drop(lock);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.end(true);
+    }
+}
+
+fn check_target(storage: &dyn Storage, paths: &Paths, options: &WriteOptions) -> Result<()> {
+    if !storage.exists(&paths.target)? {
+        return Ok(());
+    }
+    let complete = storage.exists(&paths.target.join(names::MANIFEST))?;
+    let shown = paths.target.display();
+    let refuse = |kind, message| Err(Error::new(kind, message).at_path(&paths.target));
+    if !complete {
+        return refuse(
+            ErrorKind::NameOccupied,
+            format!("{shown} exists and is not a cache; choose another name or root, or move it away"),
+        );
+    }
+    if !options.replace {
+        // A write that was killed right after its publication may have left its journal.
+        publish::clean_up(storage, paths)?;
+        return refuse(
+            ErrorKind::AlreadyExists,
+            format!("cache {shown} exists already; open it with open_dataset, reuse it with cache, or choose another name"),
+        );
+    }
+    match staging::stranger(storage, &paths.target)? {
+        None => Ok(()),
+        Some(name) => refuse(
+            ErrorKind::NameOccupied,
+            format!("{shown} contains '{name}', which datasetrt did not write; move it away before rebuilding"),
+        ),
+    }
+}
+
+/// The columns of a segment; those that were null so far have no type yet.
+fn columns_of(rows: &[u8]) -> Result<Vec<(String, Option<ColumnType>)>> {
+    let batches = read_segment(rows.to_vec())?;
+    let Some(first) = batches.first() else { return Err(invalid("a segment of the unfinished write has no rows")) };
+    let known = |ty: &arrow_schema::DataType| ColumnType::ALL.into_iter().find(|column| column.arrow() == *ty);
+    Ok(first.schema_ref().fields().iter().map(|f| (f.name().clone(), known(f.data_type()))).collect())
+}
+
+fn resumed(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<Resumed> {
+    let mut total = Resumed::default();
+    for ordinal in 0..shards {
+        let segment = publish::segment(storage, paths, ordinal)?;
+        total.samples += segment.entry.samples;
+        total.payload_bytes += segment.payload_bytes;
+        total.cursor = segment.cursor;
+    }
+    Ok(total)
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the writer has ended; start a new one")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! The threads of a writer: some encode chunks, one writes them in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::chunk::Chunk;
+use super::gate::Gate;
+use super::options::WriteOptions;
+use super::shards::ShardWriter;
+use super::staging::Paths;
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec;
+use crate::format::compression::{Compression, Compressor};
+use crate::format::manifest::record_key;
+use crate::store::Storage;
+
+/// Channels are unbounded because the gate bounds what is in them.
+pub(super) struct Pipeline {
+    gate: Arc<Gate>,
+    input: Option<Sender<Chunk>>,
+    buffers: Receiver<Vec<u8>>,
+    encoders: Vec<JoinHandle<Result<()>>>,
+    committer: Option<JoinHandle<Result<u64>>>,
+    durable: Arc<AtomicU64>,
+}
+
+impl Pipeline {
+    pub(super) fn start(
+        options: &WriteOptions,
+        storage: Arc<dyn Storage>,
+        paths: &Paths,
+        done: (u64, u64),
+    ) -> Result<Self> {
+        let gate = Arc::new(Gate::new(options.queue_bytes));
+        let key = record_key(&options.name, options.fingerprint.as_deref());
+        let (input, chunks) = unbounded();
+        let (encoded, ordered) = unbounded();
+        let (spent, buffers) = unbounded();
+        let durable = Arc::new(AtomicU64::new(0));
+        let shards = ShardWriter::new(storage, paths.clone(), key, options.max_shard_bytes, done);
+        let mut pipeline = Pipeline {
+            gate: Arc::clone(&gate),
+            input: Some(input),
+            buffers,
+            encoders: Vec::new(),
+            committer: None,
+            durable: Arc::clone(&durable),
+        };
+        // Checksumming alone keeps up with a disk on one thread.
+        let threads = match options.compression {
+            Compression::None => 1,
+            Compression::Lz4 | Compression::Zstd { .. } => exec::threads_or_budget(options.threads)?,
+        };
+        let method = options.compression;
+        for number in 0..threads {
+            let (chunks, encoded, gate) = (chunks.clone(), encoded.clone(), Arc::clone(&gate));
+            let work = move || watched(&gate, || encode(&chunks, &encoded, key, method));
+            pipeline.encoders.push(exec::spawn(&format!("drt-encode-{number}"), work)?);
+        }
+        let work = move || watched(&gate, || commit(&ordered, shards, &gate, &spent, &durable));
+        pipeline.committer = Some(exec::spawn("drt-write", work)?);
+        Ok(pipeline)
+    }
+
+    /// A buffer that a written chunk no longer needs, or a new one.
+    pub(super) fn recycled(&self) -> Vec<u8> {
+        let mut buffer = self.buffers.try_recv().unwrap_or_default();
+        buffer.clear();
+        buffer
+    }
+
+    pub(super) fn send(&self, chunk: Chunk) -> Result<()> {
+        self.gate.enter(chunk.gate_bytes)?;
+        let sent = self.input.as_ref().is_some_and(|input| input.send(chunk).is_ok());
+        // The threads are gone only after a failure, and that is what the gate repeats.
+        if sent { Ok(()) } else { self.gate.check().and(Err(gone())) }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.gate.check()
+    }
+
+    /// Waits until everything is durable; the number of shards.
+    pub(super) fn finish(mut self) -> Result<u64> {
+        self.input = None;
+        for encoder in self.encoders.drain(..) {
+            exec::join(encoder)?;
+        }
+        let committer = self.committer.take().ok_or_else(gone)?;
+        let shards = exec::join(committer);
+        self.gate.check()?;
+        shards
+    }
+
+    /// Ends the threads as soon as possible; the number of shards that became durable.
+    pub(super) fn abort(self) -> u64 {
+        let durable = Arc::clone(&self.durable);
+        drop(self);
+        durable.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.gate.fail(Error::new(ErrorKind::Closed, "the writer has ended; start a new one"));
+        self.input = None;
+        let encoders = self.encoders.drain(..).map(|encoder| exec::join(encoder).err());
+        // The failure that ended the pipeline has been told already; here threads only end.
+        let _failures: Vec<_> = encoders.collect();
+        if let Some(committer) = self.committer.take() {
+            let _failure = exec::join(committer).err();
+        }
+    }
+}
+
+/// Runs a stage; its failure, a panic included, reaches everybody who waits at the gate.
+fn watched<T>(gate: &Gate, stage: impl FnOnce() -> Result<T>) -> Result<T> {
+    exec::guard("a writer thread", stage).inspect_err(|e| gate.fail(e.clone()))
+}
+
+fn encode(chunks: &Receiver<Chunk>, encoded: &Sender<Chunk>, key: u64, method: Compression) -> Result<()> {
+    let mut compressor = Compressor::new(method)?;
+    for chunk in chunks {
+        if encoded.send(chunk.encode(key, method, &mut compressor)?).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn commit(
+    encoded: &Receiver<Chunk>,
+    mut shards: ShardWriter,
+    gate: &Gate,
+    spent: &Sender<Vec<u8>>,
+    durable: &AtomicU64,
+) -> Result<u64> {
+    let mut early = BTreeMap::new();
+    let mut next = 0;
+    let before = shards.shards();
+    for chunk in encoded {
+        early.insert(chunk.sequence, chunk);
+        while let Some(chunk) = early.remove(&next) {
+            gate.check()?;
+            shards.append(&chunk)?;
+            durable.store(shards.shards() - before, Ordering::Release);
+            gate.leave(chunk.gate_bytes);
+            // Nobody takes it after the end of the writer.
+            let _ = spent.send(chunk.frames);
+            next += 1;
+        }
+    }
+    gate.check()?;
+    shards.close()?;
+    Ok(shards.shards())
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Bug, "the writer's threads ended early; please report this")
+}

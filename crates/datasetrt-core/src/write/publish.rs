@@ -1,0 +1,202 @@
+//! From durable shards to a cache that readers see. Nobody else knows this order.
+
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+use super::options::WriteOptions;
+use super::segment::Segment;
+use super::staging::{self, Paths};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::checksum::FileHasher;
+use crate::format::manifest::{Column, FileEntry, Manifest, ShardEntry, record_key};
+use crate::format::{index, names};
+use crate::metadata::{ColumnType, MetadataWriter, read_segment};
+use crate::store::{Sink, Storage};
+
+/// A cache that was just published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Number of samples.
+    pub sample_count: u64,
+    /// Sum of the payloads' lengths.
+    pub payload_bytes: u64,
+    /// Sum of the shards' file sizes.
+    pub stored_bytes: u64,
+}
+
+/// Completes the staged folder from its segments and makes it visible in one step.
+pub(super) fn publish(
+    storage: &dyn Storage,
+    paths: &Paths,
+    options: &WriteOptions,
+    columns: &[(String, Option<ColumnType>)],
+    shards: u64,
+) -> Result<Published> {
+    let (index, entries, payload_bytes) = write_index(storage, paths, shards)?;
+    let (metadata, columns) = write_metadata(storage, paths, columns, shards)?;
+    let manifest = Manifest {
+        name: options.name.clone(),
+        fingerprint: options.fingerprint.clone(),
+        codec: options.codec.clone(),
+        compression: options.compression,
+        record_key: record_key(&options.name, options.fingerprint.as_deref()),
+        sample_count: entries.iter().map(|e| e.samples).sum(),
+        payload_bytes,
+        columns,
+        metadata,
+        index,
+        shards: entries,
+    };
+    storage.sync_dir(&paths.shards())?;
+    storage.sync_dir(&paths.partial)?;
+    write_manifest(storage, paths, &manifest)?;
+    storage.sync_dir(&paths.partial)?;
+    make_visible(storage, paths, options.replace)?;
+    storage.sync_dir(&paths.root)?;
+    Ok(Published {
+        sample_count: manifest.sample_count,
+        payload_bytes,
+        stored_bytes: manifest.stored_bytes(),
+    })
+}
+
+fn make_visible(storage: &dyn Storage, paths: &Paths, replace: bool) -> Result<()> {
+    if !replace || !storage.exists(&paths.target)? {
+        return storage.publish(&paths.partial, &paths.target);
+    }
+    if storage.exchange(&paths.partial, &paths.target).is_err() {
+        // Some file systems cannot exchange: two renames, and a writer that finds `replaced` alone undoes the first.
+        storage.publish(&paths.target, &paths.replaced)?;
+        storage.publish(&paths.partial, &paths.target)?;
+    }
+    Ok(())
+}
+
+/// Brings back the old cache of a rebuild that died between its two renames, and removes what is
+/// left of one that died after them.
+pub(super) fn recover(storage: &dyn Storage, paths: &Paths) -> Result<()> {
+    if !storage.exists(&paths.replaced)? {
+        return Ok(());
+    }
+    if storage.exists(&paths.target)? {
+        return staging::remove_cache(storage, &paths.replaced);
+    }
+    storage.publish(&paths.replaced, &paths.target)
+}
+
+/// Removes the journal, and the old cache after a rebuild.
+pub(super) fn clean_up(storage: &dyn Storage, paths: &Paths) -> Result<()> {
+    staging::discard(storage, paths)?;
+    staging::remove_cache(storage, &paths.replaced)
+}
+
+fn write_index(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<(FileEntry, Vec<ShardEntry>, u64)> {
+    let mut entries = Vec::new();
+    let mut payload_bytes = 0u64;
+    let mut samples = 0u64;
+    // The header states the number of rows, so the segments are looked at once before.
+    for ordinal in 0..shards {
+        let segment = segment(storage, paths, ordinal)?;
+        samples += segment.entry.samples;
+        payload_bytes = payload_bytes.checked_add(segment.payload_bytes).ok_or_else(too_large)?;
+        entries.push(segment.entry);
+    }
+    let mut file = HashedFile::create(storage, &paths.partial.join(names::INDEX))?;
+    file.write(&index::encode_header(samples))?;
+    for ordinal in 0..shards {
+        let rows: Vec<u8> = segment(storage, paths, ordinal)?.ends.iter().flat_map(|end| end.to_le_bytes()).collect();
+        file.write(&rows)?;
+    }
+    Ok((file.finish()?, entries, payload_bytes))
+}
+
+fn write_metadata(
+    storage: &dyn Storage,
+    paths: &Paths,
+    columns: &[(String, Option<ColumnType>)],
+    shards: u64,
+) -> Result<(FileEntry, Vec<Column>)> {
+    let path = paths.partial.join(names::METADATA);
+    let mut file = HashedFile::create(storage, &path)?;
+    let mut writer = MetadataWriter::new(BufWriter::with_capacity(1 << 20, &mut file), columns)?;
+    for ordinal in 0..shards {
+        writer.write_shard(&read_segment(segment(storage, paths, ordinal)?.rows)?)?;
+    }
+    let (mut out, columns) = writer.finish()?;
+    let flushed = out.flush().map_err(|e| Error::io("write", &path, &e));
+    drop(out);
+    // The file's own error says more than the one that passed through std::io.
+    file.check().and(flushed)?;
+    let columns = columns.into_iter().map(|c| Column {
+        name: c.name,
+        type_name: c.ty.name().to_owned(),
+        null_count: c.null_count,
+    });
+    Ok((file.finish()?, columns.collect()))
+}
+
+fn write_manifest(storage: &dyn Storage, paths: &Paths, manifest: &Manifest) -> Result<()> {
+    let mut sink = storage.create(&paths.partial.join(names::MANIFEST))?;
+    sink.write(&manifest.encode()?.0)?;
+    sink.sync()
+}
+
+pub(super) fn segment(storage: &dyn Storage, paths: &Paths, ordinal: u64) -> Result<Segment> {
+    let path = paths.segment(ordinal);
+    let bytes = storage.read(&path, u64::MAX - 1)?;
+    let bytes = bytes.ok_or_else(|| {
+        Error::new(ErrorKind::Io, format!("{} has vanished while the cache was written; run it again", path.display())).at_path(&path)
+    })?;
+    Segment::decode(&bytes).map_err(|e| e.at_path(&path))
+}
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::InvalidArgument, "the payloads exceed 64-bit lengths; split the source")
+}
+
+/// A file that is hashed while it is written.
+struct HashedFile {
+    sink: Box<dyn Sink>,
+    hasher: FileHasher,
+    bytes: u64,
+    failure: Option<Error>,
+}
+
+impl HashedFile {
+    fn create(storage: &dyn Storage, path: &Path) -> Result<Self> {
+        Ok(HashedFile { sink: storage.create(path)?, hasher: FileHasher::default(), bytes: 0, failure: None })
+    }
+
+    fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.sink.write(data)?;
+        self.hasher.update(data);
+        self.bytes += data.len() as u64;
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    fn finish(mut self) -> Result<FileEntry> {
+        self.sink.sync()?;
+        Ok(FileEntry { bytes: self.bytes, xxh3: self.hasher.finish() })
+    }
+}
+
+impl std::io::Write for HashedFile {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        match HashedFile::write(self, data) {
+            Ok(()) => Ok(data.len()),
+            Err(e) => {
+                let message = e.to_string();
+                self.failure.get_or_insert(e);
+                Err(std::io::Error::other(message))
+            }
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! The hidden folders of an unfinished write: what they are called, what may be kept, what is removed.
+
+use std::path::{Path, PathBuf};
+
+use super::options::Identity;
+use super::segment::Segment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::names;
+use crate::format::shard::{TRAILER_BYTES, Trailer};
+use crate::store::Storage;
+use crate::store::file::ReadFile;
+
+const IDENTITY: &str = "identity.json";
+const SEGMENT_SUFFIX: &str = ".segment";
+const MAX_IDENTITY_BYTES: u64 = 16 << 20;
+const MAX_SEGMENT_BYTES: u64 = 1 << 32;
+
+/// Every path of one cache that is being written.
+#[derive(Clone, Debug)]
+pub(super) struct Paths {
+    pub(super) root: PathBuf,
+    /// Where the cache will be.
+    pub(super) target: PathBuf,
+    /// Where it is until then.
+    pub(super) partial: PathBuf,
+    /// What is needed to go on after an interruption.
+    pub(super) journal: PathBuf,
+    /// The old cache during a rebuild, where folders cannot be exchanged in one step.
+    pub(super) replaced: PathBuf,
+    /// Held by the one writer.
+    pub(super) lock: PathBuf,
+}
+
+impl Paths {
+    pub(super) fn new(root: &Path, name: &str) -> Self {
+        let hidden = |suffix: &str| root.join(format!(".{name}.{suffix}"));
+        Paths {
+            root: root.to_owned(),
+            target: root.join(name),
+            partial: hidden("partial"),
+            journal: hidden("journal"),
+            replaced: hidden("replaced"),
+            lock: hidden("lock"),
+        }
+    }
+
+    pub(super) fn shards(&self) -> PathBuf {
+        self.partial.join(names::SHARDS)
+    }
+
+    pub(super) fn shard(&self, ordinal: u64) -> PathBuf {
+        names::shard_path(&self.partial, ordinal)
+    }
+
+    pub(super) fn segment(&self, ordinal: u64) -> PathBuf {
+        self.journal.join(format!("{ordinal:06}{SEGMENT_SUFFIX}"))
+    }
+
+    fn identity(&self) -> PathBuf {
+        self.journal.join(IDENTITY)
+    }
+}
+
+/// Finds what an interrupted write left: the number of its durable shards and the last segment.
+/// Anything else in the hidden folders is removed, so that the write goes on from a clean state.
+pub(super) fn adopt(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<(u64, Option<Segment>)> {
+    let durable = if is_resumable(storage, paths, identity)? { durable_shards(storage, paths)? } else { (0, None) };
+    if durable.0 == 0 {
+        discard(storage, paths)?;
+        create(storage, paths, identity)?;
+        return Ok((0, None));
+    }
+    remove_beyond(storage, paths, durable.0)?;
+    Ok(durable)
+}
+
+fn is_resumable(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<bool> {
+    let Some(bytes) = storage.read(&paths.identity(), MAX_IDENTITY_BYTES)? else { return Ok(false) };
+    // A torn or foreign file is no reason to fail: the write just begins anew.
+    Ok(serde_json::from_slice::<Identity>(&bytes).is_ok_and(|found| identity.resumes(&found)))
+}
+
+fn create(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<()> {
+    storage.create_dir(&paths.shards())?;
+    storage.create_dir(&paths.journal)?;
+    let text = serde_json::to_vec_pretty(identity)
+        .map_err(|e| Error::new(ErrorKind::Bug, format!("the journal cannot be written: {e}")))?;
+    let mut sink = storage.create(&paths.identity())?;
+    sink.write(&text)?;
+    sink.sync()
+}
+
+/// Shards 0, 1, … as long as each has a sound segment and the size and trailer that it states.
+fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<Segment>)> {
+    let mut last = None;
+    for ordinal in 0.. {
+        let Some(bytes) = storage.read(&paths.segment(ordinal), MAX_SEGMENT_BYTES)? else { return Ok((ordinal, last)) };
+        let Ok(segment) = Segment::decode(&bytes) else { return Ok((ordinal, last)) };
+        if !shard_matches(&paths.shard(ordinal), &segment) {
+            return Ok((ordinal, last));
+        }
+        last = Some(segment);
+    }
+    Ok((0, None))
+}
+
+fn shard_matches(path: &Path, segment: &Segment) -> bool {
+    let trailer_of = |file: &ReadFile| {
+        let mut block = [0; TRAILER_BYTES];
+        let offset = file.bytes().checked_sub(TRAILER_BYTES as u64)?;
+        file.read_exact_at(&mut block, offset).ok()?;
+        Trailer::decode(&block).ok()
+    };
+    ReadFile::open(path).is_ok_and(|file| {
+        file.bytes() == segment.entry.bytes
+            && trailer_of(&file).is_some_and(|t| {
+                t.digest == segment.entry.blake3 && t.records == segment.entry.samples
+            })
+    })
+}
+
+fn remove_beyond(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<()> {
+    for file in [names::MANIFEST, names::METADATA, names::INDEX] {
+        storage.remove_file(&paths.partial.join(file))?;
+    }
+    for (folder, suffix) in [(paths.shards(), ".bin"), (paths.journal.clone(), SEGMENT_SUFFIX)] {
+        for name in storage.list(&folder)? {
+            if ordinal(&name, suffix).is_some_and(|n| n >= shards) {
+                storage.remove_file(&folder.join(name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ordinal(name: &str, suffix: &str) -> Option<u64> {
+    let digits = name.strip_suffix(suffix)?;
+    let plain = digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
+    if plain { digits.parse().ok() } else { None }
+}
+
+/// Removes an unfinished write: the files that a writer makes, and the folders if nothing else is in them.
+pub(super) fn discard(storage: &dyn Storage, paths: &Paths) -> Result<()> {
+    remove_cache(storage, &paths.partial)?;
+    remove_journal(storage, paths)
+}
+
+/// Removes the journal of a write that was published.
+pub(super) fn remove_journal(storage: &dyn Storage, paths: &Paths) -> Result<()> {
+    // The identity goes first: without it the rest is not taken for something to resume.
+    storage.remove_file(&paths.identity())?;
+    for name in storage.list(&paths.journal)? {
+        if ordinal(&name, SEGMENT_SUFFIX).is_some() {
+            storage.remove_file(&paths.journal.join(name))?;
+        }
+    }
+    storage.remove_dir(&paths.journal)
+}
+
+/// Removes the files of a cache and its folders. What we did not write stays, and is an error.
+pub(super) fn remove_cache(storage: &dyn Storage, folder: &Path) -> Result<()> {
+    for file in [names::MANIFEST, names::METADATA, names::INDEX] {
+        storage.remove_file(&folder.join(file))?;
+    }
+    let shards = folder.join(names::SHARDS);
+    for name in storage.list(&shards)? {
+        if ordinal(&name, ".bin").is_some() {
+            storage.remove_file(&shards.join(name))?;
+        }
+    }
+    storage.remove_dir(&shards)?;
+    storage.remove_dir(folder)
+}
+
+/// The first entry of a cache folder that datasetrt did not write.
+pub(super) fn stranger(storage: &dyn Storage, folder: &Path) -> Result<Option<String>> {
+    let ours = [names::MANIFEST, names::METADATA, names::INDEX, names::SHARDS];
+    if let Some(name) = storage.list(folder)?.into_iter().find(|n| !ours.contains(&n.as_str())) {
+        return Ok(Some(name));
+    }
+    let shards = storage.list(&folder.join(names::SHARDS))?;
+    Ok(shards.into_iter().find(|n| ordinal(n, ".bin").is_none()).map(|n| format!("{}/{n}", names::SHARDS)))
+}

@@ -1,0 +1,139 @@
+"""Every check and every run of this repository is a session here; `nox` alone runs what CI runs.
+
+The native wheel is built once by the session `build`, and every session that imports `datasetrt` installs
+that same wheel: what is tested is what would be released. Cargo keeps one target folder for all sessions.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5.1"  # sessions that require others
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.error_on_external_run = True
+nox.options.sessions = ["lint", "types", "rust", "tests", "docs", "examples"]
+
+ROOT = Path(__file__).parent
+WHEELS = ROOT / "dist"
+ADAPTERS = ("torch", "jax", "tf")
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Layout and lint of Python and Rust; nothing is rewritten."""
+    session.install(*_group("lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    _cargo(session, "fmt", "--all", "--check")
+    _cargo(session, "clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings")
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build the wheel that the other sessions install, into dist/."""
+    session.install(*_group("build"))
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    with session.chdir(ROOT / "packages" / "datasetrt"):
+        session.run("maturin", "build", "--release", "--out", str(WHEELS))
+
+
+@nox.session(requires=["build"])
+def types(session: nox.Session) -> None:
+    """Strict types of our code, the stub against the native module, and what users' code may say."""
+    _install_product(session, "types")
+    session.run("mypy")
+    session.run("python", "-m", "mypy.stubtest", "datasetrt._core")
+    _pytest(session, "-m", "types")
+
+
+@nox.session
+def rust(session: nox.Session) -> None:
+    """Tests of the engine, and the examples in its documentation."""
+    # The binding crate has no tests of its own: it decides nothing, and the Python tests run through it.
+    engine = ("--package", "datasetrt-core", "--all-features")
+    if shutil.which("cargo-nextest"):
+        _cargo(session, "nextest", "run", *engine)
+    else:
+        _cargo(session, "test", *engine, "--all-targets")
+    _cargo(session, "test", *engine, "--doc")
+
+
+@nox.session(requires=["build"])
+def tests(session: nox.Session) -> None:
+    """Tests of the Python packages; arguments go to pytest."""
+    _install_product(session, "test")
+    _pytest(session, *(session.posargs or ["-m", "not types and not docs"]))
+
+
+@nox.session(requires=["build"])
+def oldest(session: nox.Session) -> None:
+    """The same tests with the oldest versions that the packages accept; not part of the default run."""
+    _install_product(session, "test", "--resolution", "lowest-direct")
+    _pytest(session, *(session.posargs or ["-m", "not types and not docs"]))
+
+
+@nox.session(requires=["build"])
+def docs(session: nox.Session) -> None:
+    """Run every documented example: docstrings, README and docs; check links and the engine's own docs."""
+    _install_product(session, "test")
+    _pytest(session, "-m", "docs")
+    _cargo(session, "doc", "--package", "datasetrt-core", "--no-deps", env={"RUSTDOCFLAGS": "-D warnings"})
+
+
+@nox.session(requires=["build"])
+def examples(session: nox.Session) -> None:
+    """Run every example on an empty folder, and the quickstart once more on what it left."""
+    _install_product(session, "examples")
+    root = Path(session.create_tmp()) / "examples"
+    shutil.rmtree(root, ignore_errors=True)
+    for name in ("quickstart", "dill_records", "photographs"):
+        session.run("python", f"examples/{name}.py", str(root))
+    again = session.run("python", "examples/quickstart.py", str(root), silent=True)
+    print(again)
+    if "reused the cache" not in str(again):
+        session.error("the second run of examples/quickstart.py did not reuse its cache")
+
+
+@nox.session(requires=["build"])
+def quickstart(session: nox.Session) -> None:
+    """The main job, once: cache the digits, train, stop, resume. A second run reuses ./cache."""
+    _install_product(session, "examples")
+    session.run("python", "examples/quickstart.py", *session.posargs)
+
+
+def _group(name: str) -> list[str]:
+    return list(nox.project.dependency_groups(PYPROJECT, name))
+
+
+def _install_product(session: nox.Session, group: str, *options: str) -> None:
+    """Install the wheel from dist/, the adapters, and a dependency group."""
+    wheels = sorted(WHEELS.glob("datasetrt-*.whl"))
+    if len(wheels) != 1:
+        session.error(f"one wheel expected in {WHEELS}, {len(wheels)} found; run `nox -s build`")
+    adapters = [f"datasetrt-{name}" for name in ADAPTERS]
+    # Same version, new content: without this, what an earlier run installed would be tested.
+    renewed = [f"--reinstall-package={name}" for name in ("datasetrt", *adapters)]
+    folders = [str(ROOT / "packages" / name) for name in adapters]
+    session.install(*options, *renewed, str(wheels[0]), *folders, *_group(group))
+
+
+def _pytest(session: nox.Session, *arguments: str) -> None:
+    session.run("python", "-m", "pytest", *arguments)
+
+
+def _cargo(session: nox.Session, command: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+    component = {"fmt": "rustfmt", "clippy": "clippy"}.get(command)
+    if shutil.which("cargo") is None:
+        session.error("cargo is missing: install Rust, then run again")
+    if component and not _has_cargo(command):
+        session.error(f"`cargo {command}` is missing: run `rustup component add {component}`, then run again")
+    session.run("cargo", command, *arguments, env=env, external=True)
+
+
+def _has_cargo(command: str) -> bool:
+    """Whether an optional command works; `cargo --list` also names those that rustup only has a link for."""
+    return subprocess.run(["cargo", command, "--version"], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,75 @@
+"""Preprocess a training set once, then read it in an order that can be resumed exactly.
+
+Writing: :func:`cache`, :func:`write_cache`, :class:`MapSource`. Reading: :func:`open_dataset`,
+:class:`CachedDataset`. Order: :class:`Shuffle` and others. Loading: :meth:`CachedDataset.loader`. Packing
+and unpacking of payloads: :mod:`datasetrt.codecs`. For tests of code that uses it: :mod:`datasetrt.testing`.
+"""
+
+from . import codecs, testing
+from ._core import CachedSample, SampleBatch
+from ._core import version as __version__
+from .config import ReaderConfig, WriterConfig
+from .dataset import CachedDataset, open_dataset
+from .errors import (
+    CacheExistsError,
+    CacheNotFoundError,
+    CodecError,
+    CorruptionError,
+    DatasetRTError,
+    FormatError,
+    InvalidInputError,
+    SampleIndexError,
+    StaleCacheError,
+    StateError,
+    StorageError,
+)
+from .loader import Loader, LoaderIterator
+from .progress import Progress
+from .reports import CacheInfo, CacheReport, Problem, VerifyReport
+from .sampler import BlockShuffle, Sampler, Sequential, Shard, Shuffle, Weighted
+from .source import CacheInput, CacheSource, MapSource, MetadataValue
+from .state import LoaderState
+from .writer import cache, write_cache
+
+__all__ = [
+    "BlockShuffle",
+    "CacheExistsError",
+    "CacheInfo",
+    "CacheInput",
+    "CacheNotFoundError",
+    "CacheReport",
+    "CacheSource",
+    "CachedDataset",
+    "CachedSample",
+    "CodecError",
+    "CorruptionError",
+    "DatasetRTError",
+    "FormatError",
+    "InvalidInputError",
+    "Loader",
+    "LoaderIterator",
+    "LoaderState",
+    "MapSource",
+    "MetadataValue",
+    "Problem",
+    "Progress",
+    "ReaderConfig",
+    "SampleBatch",
+    "SampleIndexError",
+    "Sampler",
+    "Sequential",
+    "Shard",
+    "Shuffle",
+    "StaleCacheError",
+    "StateError",
+    "StorageError",
+    "VerifyReport",
+    "Weighted",
+    "WriterConfig",
+    "__version__",
+    "cache",
+    "codecs",
+    "open_dataset",
+    "testing",
+    "write_cache",
+]

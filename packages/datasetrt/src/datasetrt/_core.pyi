@@ -1,0 +1,249 @@
+# The native module. Integers are Python ints, paths are str; errors are the classes of datasetrt.errors.
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypedDict, final, overload
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from .source import CacheInput
+
+version: str
+
+class ArrowStream(Protocol):
+    # A table in the Arrow C stream interface: a Polars frame, a pyarrow table, and others.
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class Written(TypedDict):
+    path: str
+    name: str
+    sample_count: int
+    payload_bytes: int
+    stored_bytes: int
+    fingerprint: str | None
+    resumed_at: int | None
+
+class Cache(TypedDict):
+    path: str
+    name: str
+    cache_id: str
+    sample_count: int
+    payload_bytes: int
+    stored_bytes: int
+    fingerprint: str | None
+    codec: str | None
+    compression: str
+
+class Problem(TypedDict):
+    kind: str
+    message: str
+    path: str | None
+    shard: int | None
+    offset: int | None
+    sample_id: int | None
+
+class Substitution(TypedDict):
+    position: int
+    row: int
+    cache_id: str
+    sample_id: int
+    replacement_row: int
+    message: str
+
+@final
+class Writer:
+    # Writes one cache: takes its lock, adopts an unfinished write, publishes at the end or not at all.
+
+    def __init__(
+        self,
+        root: str,
+        name: str,
+        *,
+        fingerprint: str | None,
+        codec: str | None,
+        schema: list[tuple[str, str]] | None,
+        compression: str,
+        compression_level: int | None,
+        max_shard_bytes: int,
+        threads: int | None,
+        queue_bytes: int,
+        replace: bool,
+    ) -> None: ...
+    # Samples that are durable already.
+    @property
+    def resume_samples(self) -> int: ...
+
+    # The source's item that the next sample comes from.
+    @property
+    def resume_item(self) -> int: ...
+
+    # Samples of that item that are durable already.
+    @property
+    def resume_item_samples(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def payload_bytes(self) -> int: ...
+    # Pull the iterator to its end on this thread; each sample is an item of its own.
+    def write_all(
+        self,
+        samples: Iterator[CacheInput],
+        on_progress: Callable[[int, int], None] | None,
+        *,
+        start_item: int | None,
+    ) -> None: ...
+    def push(self, sample: CacheInput, item: int) -> None: ...
+    def finish(self) -> Written: ...
+    def abort(self) -> None: ...
+
+@final
+class View:
+    # An immutable active table over one or more caches.
+
+    @staticmethod
+    def open(paths: list[str], *, max_open_shards: int) -> View: ...
+    @staticmethod
+    def from_recipe(blob: bytes) -> View: ...
+    def recipe(self) -> bytes: ...
+    def __len__(self) -> int: ...
+    def sample(self, index: int) -> CachedSample: ...
+    def take(self, indices: npt.NDArray[np.int64]) -> SampleBatch: ...
+    def slice(self, start: int, stop: int, step: int) -> View: ...
+    def select(self, rows: npt.NDArray[np.int64]) -> View: ...
+    def with_table(self, stream: ArrowStream) -> View: ...
+    def with_weights(self, weights: npt.NDArray[np.float64]) -> View: ...
+    def table(self) -> ArrowStream: ...
+    def verify(self, on_progress: Callable[[int, int], None] | None) -> list[Problem]: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def codec(self) -> str | None: ...
+    @property
+    def caches(self) -> list[Cache]: ...
+    @property
+    def schema(self) -> list[tuple[str, str]]: ...
+
+@final
+class CachedSample:
+    # One sample, as it was stored. Immutable, compares, pickles; ``data, metadata = sample[:2]`` unpacks it.
+    #
+    # ``data`` is the payload, ``metadata`` a dict of the stored columns, ``cache_id`` and ``sample_id`` say
+    # where it comes from.
+
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def metadata(self) -> dict[str, bool | int | float | str | None]: ...
+    @property
+    def cache_id(self) -> str: ...
+    @property
+    def sample_id(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class SampleBatch:
+    # Samples that were read together, in order.
+    #
+    # Payloads lie in one fresh, writable buffer, which is never used again for another batch: back to back
+    # where all have one size, else each on a 64-byte boundary.
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[CachedSample]: ...
+    @overload
+    def __getitem__(self, index: int, /) -> CachedSample: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[CachedSample]: ...
+    # A writable view of each payload.
+    @property
+    def payloads(self) -> Sequence[memoryview]: ...
+
+    # The stored columns, and those added by with_metadata.
+    @property
+    def metadata(self) -> BatchMetadata: ...
+
+    # Rows of the active table.
+    @property
+    def indices(self) -> npt.NDArray[np.int64]: ...
+
+    # Positions in the epoch.
+    @property
+    def positions(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def epoch(self) -> int: ...
+    # Which samples repeat others, so that all ranks have equally many.
+    @property
+    def padding(self) -> npt.NDArray[np.bool_]: ...
+    @property
+    def buffer(self) -> memoryview: ...
+    # Where each payload begins in ``buffer``.
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]: ...
+
+    # Bytes of each payload.
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def sample_ids(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def cache_ids(self) -> Sequence[str]: ...
+    # All payloads as one array of shape ``(len(batch), *shape)``; no copy where they have one size.
+    def as_array(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+class BatchMetadata(Mapping[str, npt.NDArray[Any]]):
+    # Metadata of a batch: column name to array.
+
+    def __getitem__(self, name: str, /) -> npt.NDArray[Any]: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __len__(self) -> int: ...
+    def to_polars(self) -> pl.DataFrame: ...
+
+@final
+class Order:
+    # A sampler bound to the rows and weights of a view.
+
+    @staticmethod
+    def sequential(view: View) -> Order: ...
+    @staticmethod
+    def shuffle(view: View, seed: int) -> Order: ...
+    @staticmethod
+    def block_shuffle(view: View, seed: int, block_samples: int, window_blocks: int) -> Order: ...
+    @staticmethod
+    def weighted(view: View, seed: int, num_samples: int | None, replacement: bool) -> Order: ...
+    def __len__(self) -> int: ...
+    def indices(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]: ...
+    def position_of(self, row: int, epoch: int) -> int: ...
+    def transform_seeds(self, epoch: int, positions: npt.NDArray[np.int64]) -> list[int]: ...
+
+@final
+class Stream:
+    # The batches of one rank through one epoch, from a position on.
+
+    def __init__(
+        self,
+        view: View,
+        order: Order,
+        *,
+        epoch: int,
+        start: int,
+        batch_size: int,
+        rank: int,
+        world_size: int,
+        uneven: str,
+        drop_last: bool,
+        steps_per_read: int,
+        threads: int | None,
+        prefetch_batches: int,
+        prefetch_bytes: int,
+        on_corrupt: str,
+    ) -> None: ...
+    # Steps of this rank.
+    def __len__(self) -> int: ...
+    def position_after(self, steps: int) -> int: ...
+    def next(self) -> SampleBatch | None: ...
+    def substitutions(self) -> list[Substitution]: ...
+    def stats(self) -> dict[str, float]: ...
+    def close(self) -> None: ...

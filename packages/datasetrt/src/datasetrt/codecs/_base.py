@@ -1,0 +1,159 @@
+"""What a codec is, and the few helpers that all codecs share."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pickle import PickleBuffer
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+from datasetrt.errors import CodecError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+# Enough of a foreign error to act on; a message stays one readable line.
+_MAX_REASON_CHARS = 300
+
+
+@runtime_checkable
+class Codec(Protocol[T]):
+    """Packs objects into payload bytes and unpacks them again.
+
+    A codec is a value: immutable, hashable, picklable, equal to another one with the same options. ``name``
+    is what a cache's manifest records about its payloads, so two codecs that read the same bytes have the
+    same name and two that do not have different ones. Anything with these three members is a codec; no base
+    class is needed.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> isinstance(drt.codecs.Json(), drt.codecs.Codec)
+        True
+    """
+
+    @property
+    def name(self) -> str:
+        """What the manifest records, such as ``npy``."""
+        ...
+
+    def dumps(self, obj: T, /) -> bytes:
+        """Pack one object; raises `CodecError` for one that would not come back as it was."""
+        ...
+
+    def loads(self, buffer: Buffer, /) -> T:
+        """Unpack one payload, any C-contiguous buffer; raises `CodecError`."""
+        ...
+
+
+class PayloadBatch(Protocol):
+    """What ``loads_batch`` needs of a batch; `SampleBatch` has it."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def payloads(self) -> Sequence[memoryview]: ...
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]: ...
+
+    def as_array(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]: ...
+
+
+@runtime_checkable
+class BatchCodec(Codec[T], Protocol[T]):
+    """A codec that also unpacks all payloads of a batch in one call."""
+
+    def loads_batch(self, batch: PayloadBatch, /) -> Any:
+        """Unpack a whole batch; what comes back is the codec's own choice."""
+        ...
+
+
+class _HasCodec(Protocol):
+    @property
+    def codec(self) -> str | None: ...
+
+
+def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
+    """Refuse to decode a dataset with another codec than the one it was written with.
+
+    Nothing is read. A dataset whose source named no codec passes with any.
+
+    Args:
+        dataset: Anything with ``codec``, the name in the manifest or None; usually a `CachedDataset`.
+        codec: The codec about to be used.
+
+    Raises:
+        CodecError: The names differ (kind ``codec-mismatch``); the message has both.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> from types import SimpleNamespace
+        >>> drt.codecs.check(SimpleNamespace(codec="npy"), drt.codecs.Npy())
+        >>> drt.codecs.check(SimpleNamespace(codec="npy"), drt.codecs.Json())
+        Traceback (most recent call last):
+        datasetrt.errors.CodecError: the dataset was written with codec 'npy' and cannot be decoded with...
+    """
+    written = dataset.codec
+    if written is not None and written != codec.name:
+        raise CodecError(
+            f"the dataset was written with codec {written!r} and cannot be decoded with {codec.name!r}; "
+            f"decode with the codec named {written!r}",
+            kind="codec-mismatch",
+        )
+
+
+def byte_view(buffer: Buffer, codec_name: str) -> memoryview:
+    """The bytes of a C-contiguous buffer, without a copy, as writable as the buffer is."""
+    try:
+        view = memoryview(buffer)
+    except TypeError as error:
+        cure = (
+            "give sample.data"
+            if hasattr(buffer, "sample_id")
+            else "give bytes, a memoryview or another buffer"
+        )
+        raise CodecError(
+            f"{codec_name}: a payload cannot be a {type(buffer).__name__}; {cure}", kind="decode"
+        ) from error
+    if view.ndim == 1 and view.format == "B" and view.c_contiguous:
+        return view
+    if not view.c_contiguous:
+        raise CodecError(f"{codec_name}: the payload is not C-contiguous; give bytes(payload)", kind="decode")
+    # Not memoryview.cast, which refuses empty views and formats such as big-endian.
+    return PickleBuffer(view).raw()
+
+
+def reason(error: BaseException) -> str:
+    """A foreign exception on one line, such as ``KeyError: 'image'``."""
+    text = " ".join(str(error).split())
+    if len(text) > _MAX_REASON_CHARS:
+        text = text[:_MAX_REASON_CHARS] + "…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def decode_error(codec_name: str, error: BaseException) -> CodecError:
+    """What ``loads`` raises where a payload cannot be decoded; raise it from ``error``."""
+    return CodecError(f"{codec_name}: the payload cannot be decoded ({reason(error)})", kind="decode")
+
+
+def encode_error(codec_name: str, obj: object, error: BaseException) -> CodecError:
+    """What ``dumps`` raises where an object cannot be packed; raise it from ``error``."""
+    return CodecError(
+        f"{codec_name}: a {type(obj).__name__} cannot be packed ({reason(error)})", kind="encode"
+    )
+
+
+def require(module: str) -> Any:
+    """An optional package, imported at its first use."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise CodecError(
+            f"{module}: the package is not installed; pip install datasetrt[{module}]",
+            kind="missing-dependency",
+        ) from error

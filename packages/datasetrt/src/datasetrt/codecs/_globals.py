@@ -1,0 +1,112 @@
+"""Which globals a pickle may name, written as ``module.qualname``, and what they are."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from functools import lru_cache
+from types import ModuleType
+
+from datasetrt.checks import invalid
+from datasetrt.errors import CodecError
+
+from ._base import reason
+
+NUMPY_PRESET = "numpy"
+
+# Exactly what pickled arrays, dtypes and NumPy scalars name, in protocols 0 to 5. NumPy 1 says `numpy.core`,
+# NumPy 2 `numpy._core`; protocols below 3 spell bytes as text to be encoded.
+NUMPY_NAMES = frozenset(
+    {
+        "numpy.ndarray",
+        "numpy.dtype",
+        *(
+            f"numpy.{core}.{name}"
+            for core in ("core", "_core")
+            for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
+        ),
+        "_codecs.encode",
+        "builtins.bytes",
+    }
+)
+
+# What protocols below 3 call two modules of today.
+_RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+
+
+def normalise(allow: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """The option ``allow`` as a sorted tuple, so that equal options make equal codecs."""
+    if allow is None:
+        return None
+    if isinstance(allow, str):
+        # A string is also an iterable of characters: only the preset may stand alone.
+        if allow != NUMPY_PRESET:
+            raise invalid(f"allow={allow!r} is no preset; write allow=[{allow!r}], or allow='numpy'")
+        return (allow,)
+    names = tuple(sorted(set(allow)))
+    for name in names:
+        parts = name.split(".")
+        if name != NUMPY_PRESET and (len(parts) < 2 or not all(part.isidentifier() for part in parts)):
+            raise invalid(f"allow has {name!r}, which is no global; write 'module.qualname', such as 'a.b.C'")
+    return names
+
+
+@lru_cache(maxsize=256)
+def expand(allow: tuple[str, ...]) -> frozenset[str]:
+    """Every allowed name, the preset's included."""
+    names = frozenset(allow)
+    return (names - {NUMPY_PRESET}) | NUMPY_NAMES if NUMPY_PRESET in names else names
+
+
+def full_name(module: object, name: object) -> str:
+    """A pickle's two strings as one name of today's Python."""
+    if type(module) is not str or type(name) is not str:
+        raise CodecError("a pickle names a global by something other than two strings", kind="decode")
+    return f"{_RENAMED_MODULES.get(module, module)}.{name}"
+
+
+@lru_cache(maxsize=4096)
+def resolve(name: str) -> object:
+    """The object that an allowed name means to whoever wrote the allow-list.
+
+    The pickle's own split into module and attribute is not used: it could lead elsewhere by way of a module's
+    imports. The longest part that is a module wins.
+    """
+    parts = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        module_name = ".".join(parts[:length])
+        try:
+            found: object = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            # Only "this part is no module" moves on; an import inside the module that fails is the user's to
+            # see.
+            if error.name is not None and (module_name + ".").startswith(error.name + "."):
+                continue
+            raise CodecError(
+                f"allow has {name!r}, whose module fails to import ({reason(error)})", kind="decode"
+            ) from error
+        return _attribute(found, parts[length:], name)
+    raise CodecError(f"allow has {name!r}, but there is no module {parts[0]!r}; install it", kind="decode")
+
+
+def _attribute(found: object, path: list[str], name: str) -> object:
+    for part in path:
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            raise CodecError(f"allow has {name!r}, but its module has no {part!r}", kind="decode") from error
+    if isinstance(found, ModuleType):
+        raise CodecError(
+            f"allow has {name!r}, which is a module; name a class or function in it", kind="decode"
+        )
+    return found
+
+
+def refused_global(name: str) -> CodecError:
+    """The error for a global that is not allowed."""
+    shown = name if len(name) <= 200 else name[:200] + "…"
+    return CodecError(
+        f"the pickle names the global {shown!r}, which is not allowed; add it to allow=[…] if it is harmless "
+        "whatever its arguments, or use trust=True for data that you wrote yourself",
+        kind="refused-global",
+    )

@@ -1,0 +1,75 @@
+"""Json: what JSON has, exactly, as compact UTF-8."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from datasetrt.errors import CodecError
+
+from ._arrays import refused
+from ._base import byte_view, decode_error, encode_error
+from ._plain import Scalars, check_plain
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_SCALARS: Scalars = frozenset([str, int, float, bool, type(None)])
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise refused(f"json: the payload has {text}, which JSON does not have")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+@dataclass(frozen=True)
+class Json:
+    """dict with str keys, list, str, int, float, bool and None, as compact UTF-8 JSON.
+
+    What comes back equals what went in, types included, or ``dumps`` refuses it: tuples, keys that are not
+    str, subclasses, NumPy values, and NaN and infinities, which JSON does not have. Dict order is kept, so
+    equal dicts of equal order give equal bytes.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> codec = drt.codecs.Json()
+        >>> codec.dumps({"id": 7, "text": "é", "box": [0.5, 1.0]})
+        b'{"id":7,"text":"\\xc3\\xa9","box":[0.5,1.0]}'
+        >>> codec.dumps({"box": (0.5, 1.0)})
+        Traceback (most recent call last):
+        datasetrt.errors.CodecError: json: at $.box the value is a tuple, which would not come back...
+    """
+
+    name: ClassVar[str] = "json"
+
+    def dumps(self, obj: Any, /) -> bytes:
+        """Pack one object.
+
+        Raises:
+            CodecError: Something in it would not come back as it was (kind ``encode``); the message says
+                where.
+        """
+        check_plain(obj, _SCALARS, self.name)
+        try:
+            return _ENCODER.encode(obj).encode()
+        except (ValueError, RecursionError) as error:
+            # NaN, infinity, a lone surrogate, an integer of more digits than Python prints, deep nesting.
+            raise encode_error(self.name, obj, error) from error
+
+    def loads(self, buffer: Buffer, /) -> Any:
+        """Unpack one payload.
+
+        Raises:
+            CodecError: It is not one JSON text in UTF-8 (kind ``decode``).
+        """
+        data = byte_view(buffer, self.name)
+        try:
+            return _DECODER.decode(str(data, "utf-8"))
+        except CodecError:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise decode_error(self.name, error) from error

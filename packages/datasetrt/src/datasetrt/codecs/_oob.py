@@ -1,0 +1,148 @@
+"""PickleOOB: pickles whose array buffers lie beside the pickle, aligned, so that arrays are views of the
+payload.
+
+The payload, all integers little-endian:
+
+    magic, 4 bytes "DRTB" | version, uint32 = 1 | pickle length, uint64 | buffer count n, uint64
+    n buffer lengths, uint64 each | the pickle | for each buffer: zeros to the next multiple of 64, the buffer
+
+Nothing follows the last buffer. Offsets are not stored, so that they cannot lie.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from datasetrt.errors import CodecError
+
+from ._base import PayloadBatch, byte_view, encode_error
+from ._pickle import check_consent, loads_as_consented
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_HEADER = struct.Struct("<4sIQQ")
+_MAGIC = b"DRTB"
+_VERSION = 1
+_LENGTH_BYTES = 8
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickleOOB:
+    """Any picklable object, with its array buffers out of band and aligned (pickle protocol 5).
+
+    Unpacking copies no array: each is a view of the payload, on a 64-byte boundary of it, and as writable as
+    the payload's buffer is. Over a `SampleBatch` that means aligned, writable views of the batch's own
+    memory; over ``sample.data``, which is `bytes`, read-only ones. An array that was read-only when packed
+    stays so. Non-contiguous, object and datetime arrays travel inside the pickle, as in `Pickle`.
+
+    Args:
+        trust: Read with `pickle` itself; only for data that you wrote yourself.
+        allow: As for `Pickle`: ``"numpy"``, or exact globals.
+
+    Raises:
+        InvalidInputError: Both ``trust`` and ``allow``, or an ``allow`` that is no list of globals.
+
+    Example:
+        >>> import datasetrt as drt, numpy as np
+        >>> codec = drt.codecs.PickleOOB(allow="numpy")
+        >>> payload = bytearray(codec.dumps({"x": np.arange(3.0)}))
+        >>> view = codec.loads(payload)["x"]
+        >>> view[0] = 7.0
+        >>> codec.loads(payload)["x"].tolist()
+        [7.0, 1.0, 2.0]
+    """
+
+    name: ClassVar[str] = "pickle-oob"
+
+    trust: bool = False
+    allow: str | Iterable[str] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "allow", check_consent(self.trust, self.allow))
+
+    def dumps(self, obj: object, /) -> bytes:
+        """Pickle one object, its contiguous array buffers beside the pickle.
+
+        Raises:
+            CodecError: It cannot be pickled (kind ``encode``); the cause is pickle's own error.
+        """
+        buffers: list[pickle.PickleBuffer] = []
+        try:
+            body = pickle.dumps(obj, 5, buffer_callback=buffers.append)
+            views = [buffer.raw() for buffer in buffers]
+        except Exception as error:
+            # An object's own __reduce_ex__ may raise anything.
+            raise encode_error(self.name, obj, error) from error
+        return _pack(body, views)
+
+    def loads(self, buffer: Buffer, /) -> Any:
+        """Unpickle one payload; arrays are views of it.
+
+        Raises:
+            CodecError: As for `Pickle.loads`, and kind ``decode`` for a frame whose lengths do not add up.
+        """
+        body, buffers = _unpack(byte_view(buffer, self.name), self.name)
+        return loads_as_consented(body, self.trust, self.allow, self.name, buffers)
+
+    def loads_batch(self, batch: PayloadBatch, /) -> list[Any]:
+        """Unpickle every payload of a batch, in order; arrays are writable views of the batch's memory.
+
+        Raises:
+            CodecError: As for `loads`; the message does not say which sample, the batch's ``sample_ids`` do.
+        """
+        return [self.loads(payload) for payload in batch.payloads]
+
+
+def _padding(position: int) -> int:
+    return -position % _ALIGNMENT
+
+
+def _pack(body: bytes, buffers: Sequence[memoryview]) -> bytes:
+    parts: list[bytes | memoryview] = [
+        _HEADER.pack(_MAGIC, _VERSION, len(body), len(buffers)),
+        struct.pack(f"<{len(buffers)}Q", *(len(buffer) for buffer in buffers)),
+        body,
+    ]
+    end = _HEADER.size + _LENGTH_BYTES * len(buffers) + len(body)
+    for buffer in buffers:
+        padding = _padding(end)
+        parts += [bytes(padding), buffer]
+        end += padding + len(buffer)
+    return b"".join(parts)
+
+
+def _unpack(data: memoryview, codec_name: str) -> tuple[memoryview, list[memoryview]]:
+    """The pickle and the buffers of a payload whose lengths add up."""
+    if len(data) < _HEADER.size or data[:4] != _MAGIC:
+        raise _damaged(codec_name, "it does not begin with the bytes 'DRTB'")
+    _, version, body_length, count = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise _damaged(
+            codec_name, f"its version is {version}, and this release reads {_VERSION}; upgrade datasetrt"
+        )
+    end = _HEADER.size + _LENGTH_BYTES * count
+    if end > len(data):
+        raise _damaged(codec_name, f"it names {count} buffers and has {len(data)} bytes")
+    lengths = struct.unpack_from(f"<{count}Q", data, _HEADER.size)
+    # Python's integers do not overflow, so the one comparison at the end catches every length.
+    body, end = data[end : end + body_length], end + body_length
+    buffers = []
+    for length in lengths:
+        start = end + _padding(end)
+        if any(data[end:start]):
+            raise _damaged(codec_name, f"the padding before byte {start} is not zero")
+        end = start + length
+        buffers.append(data[start:end])
+    if end != len(data):
+        raise _damaged(codec_name, f"its lengths add up to {end} bytes, and it has {len(data)}")
+    return body, buffers
+
+
+def _damaged(codec_name: str, what: str) -> CodecError:
+    return CodecError(f"{codec_name}: the payload is damaged: {what}", kind="decode")

@@ -1,0 +1,553 @@
+"""An immutable view of the rows of some caches: which, in which order, with which weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar, Unpack, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ._core import CachedSample, Order, SampleBatch, Stream, View
+from .checks import invalid, path_of, whole
+from .config import ReaderConfig
+from .errors import InvalidInputError
+from .loader import PREFETCH_BYTES, Loader, LoaderKwargs, LoaderOptions, OnCorrupt
+from .reports import CacheInfo, CacheReport, Problem, VerifyReport
+from .sampler import Sampler, Sequential, Shard
+from .table import free_name, row_numbers, weights_of
+from .transform import assembly
+
+if TYPE_CHECKING:
+    import polars as pl
+    from polars._typing import IntoExprColumn
+
+    from ._core import ArrowStream
+    from .codecs import Codec
+    from .table import IntoWeights
+
+T = TypeVar("T")
+B = TypeVar("B")
+
+_DEFAULTS = ReaderConfig()
+_SEQUENTIAL = Sequential()
+_WHOLE = Shard()
+
+_PYTHON_TYPES: dict[str, type[bool | int | float | str]] = {
+    "bool": bool,
+    "int64": int,
+    "float64": float,
+    "string": str,
+}
+
+#: Samples are read in groups of about this many bytes, and of at most so many samples.
+_READ_BYTES = 4 * 1024 * 1024
+_READ_SAMPLES = 256
+
+#: Orders that a view keeps: that of the training loader, and a few more.
+_KEPT_ORDERS = 4
+
+
+def open_dataset(
+    path_or_paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    config: ReaderConfig = _DEFAULTS,
+) -> CachedDataset:
+    """Open one or several caches as one dataset.
+
+    Takes milliseconds and reads no payload; needs no lock and no write permission. Rows are those of the
+    first cache, then those of the second, and so on.
+
+    Args:
+        path_or_paths: Folders of caches, ``root/NAME``. Columns of the same name have the same type in all.
+        config: How files are opened.
+
+    Raises:
+        CacheNotFoundError: There is nothing at a path.
+        FormatError: It is not a cache, is unfinished, or has a version that this release cannot read.
+        CorruptionError: Manifest, index or metadata are damaged.
+        InvalidInputError: No path is given, or the caches do not go together.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> path = drt.testing.tiny_dataset().caches[0].path
+        >>> len(drt.open_dataset(path)), len(drt.open_dataset([path]))
+        (10, 10)
+    """
+    if isinstance(path_or_paths, str | os.PathLike):
+        paths = [path_of("path_or_paths", path_or_paths)]
+    elif isinstance(path_or_paths, Iterable):
+        paths = [path_of("a path", path) for path in path_or_paths]
+    else:
+        raise invalid(f"path_or_paths = {path_or_paths!r} is no path; give the folder of a cache, or several")
+    if not paths:
+        raise invalid("path_or_paths is empty; give the folder of at least one cache")
+    if not isinstance(config, ReaderConfig):
+        raise invalid(f"config is a {type(config).__name__}; give a ReaderConfig")
+    return CachedDataset.opened(paths, config, ())
+
+
+class CachedDataset:
+    """Rows of one or several caches. Made by :func:`datasetrt.open_dataset` and :func:`datasetrt.cache`.
+
+    Immutable: what selects, reorders or reweights rows gives a new view, which shares the open files. Safe
+    to read from several threads, and in a forked child. Pickles as a recipe: paths and rows, no payload; the
+    copy opens its files when it is first used, and refuses if a cache is not the same any more.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> ds = drt.testing.tiny_dataset()
+        >>> len(ds), ds[0].data, ds[-1].metadata
+        (10, b'sample 0', {'label': 9, 'split': 'train'})
+        >>> [sample.sample_id for sample in ds[7:]]
+        [7, 8, 9]
+    """
+
+    __slots__ = ("__weakref__", "_config", "_frame", "_opened", "_orders", "_paths", "_recipe", "_reports")
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        config: ReaderConfig,
+        reports: tuple[CacheReport, ...],
+        view: View | None = None,
+        recipe: bytes | None = None,
+    ) -> None:
+        self._paths = tuple(paths)
+        self._config = config
+        self._reports = reports
+        self._opened = view
+        self._recipe = recipe
+        self._frame: pl.DataFrame | None = None
+        self._orders: dict[Sampler, Order] = {}
+
+    @classmethod
+    def opened(
+        cls, paths: Sequence[str], config: ReaderConfig, reports: tuple[CacheReport, ...]
+    ) -> CachedDataset:
+        """All rows of the caches at these paths."""
+        view = View.open(list(paths), max_open_shards=config.max_open_shards)
+        return cls(paths, config, reports, view)
+
+    @property
+    def _view(self) -> View:
+        if self._opened is None:
+            assert self._recipe is not None
+            self._opened = View.from_recipe(self._recipe)
+        return self._opened
+
+    def _derived(self, view: View) -> CachedDataset:
+        return CachedDataset(self._paths, self._config, self._reports, view)
+
+    def _order(self, sampler: Sampler) -> Order:
+        """The order of a sampler over these rows; a few are kept, because weights take time to bind."""
+        order = self._orders.get(sampler)
+        if order is None:
+            order = sampler.bound(self._view)
+            while len(self._orders) >= _KEPT_ORDERS:
+                # Another thread may have dropped it already.
+                self._orders.pop(next(iter(self._orders)), None)
+            self._orders[sampler] = order
+        return order
+
+    # Samples
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> CachedSample: ...
+    @overload
+    def __getitem__(self, index: slice) -> CachedDataset: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> CachedSample | CachedDataset:
+        """One sample, or a view of a slice.
+
+        Args:
+            index: Row of the active table; negative ones count from the end. Or a slice, with any step.
+
+        Raises:
+            SampleIndexError: There is no such row.
+            CorruptionError: The payload does not match its checksum; names shard, offset and sample.
+            InvalidInputError: The index is no whole number.
+        """
+        if isinstance(index, slice):
+            return self._derived(self._view.slice(*index.indices(len(self))))
+        if isinstance(index, bool | np.bool_) or not isinstance(index, SupportsIndex):
+            raise invalid(
+                f"index {index!r} is a {type(index).__name__}; give a whole number or a slice, "
+                "or use take() for several rows and filter() for a condition"
+            )
+        return self._view.sample(index.__index__())
+
+    def __iter__(self) -> Iterator[CachedSample]:
+        """All samples in the order of the active table, read ahead by native threads."""
+        stream = Stream(
+            self._view,
+            self._order(_SEQUENTIAL),
+            epoch=0,
+            start=0,
+            batch_size=1,
+            rank=0,
+            world_size=1,
+            uneven="keep",
+            drop_last=False,
+            steps_per_read=self._samples_per_read,
+            threads=None,
+            prefetch_batches=2,
+            prefetch_bytes=PREFETCH_BYTES,
+            on_corrupt="raise",
+        )
+        try:
+            while (read := stream.next()) is not None:
+                yield from read
+        finally:
+            stream.close()
+
+    @property
+    def _samples_per_read(self) -> int:
+        caches = self._view.caches
+        payload_bytes = sum(cache["payload_bytes"] for cache in caches)
+        mean = payload_bytes // sum(cache["sample_count"] for cache in caches)
+        return max(1, min(_READ_SAMPLES, _READ_BYTES // max(mean, 1)))
+
+    def take(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> SampleBatch:
+        """Read samples in the order given.
+
+        Args:
+            indices: Rows of the active table, in any order and repeated as you like; negative ones count from
+                the end. A sequence or a one-dimensional array of whole numbers.
+
+        Returns:
+            Batch with a payload and a metadata row for each index.
+
+        Raises:
+            SampleIndexError: A row does not exist; nothing is read.
+            CorruptionError: A payload does not match its checksum; names shard, offset and sample.
+            InvalidInputError: The indices are no whole numbers.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> batch = drt.testing.tiny_dataset().take([5, 3, 3])
+            >>> [bytes(payload) for payload in batch.payloads], batch.metadata["label"].tolist()
+            ([b'sample 5', b'sample 3', b'sample 3'], [5, 3, 3])
+        """
+        return self._view.take(row_numbers(indices))
+
+    # The active table
+
+    @property
+    def metadata(self) -> pl.DataFrame:
+        """The active table: ``cache_id``, ``sample_id``, the stored columns, ``weight``, extra columns.
+
+        Built when first asked for, without opening a shard. Polars' threads do not survive ``fork``: use this
+        in the process that edits the table, not in forked workers.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.testing.tiny_dataset().metadata.columns
+            ['cache_id', 'sample_id', 'label', 'split', 'weight']
+        """
+        if self._frame is None:
+            import polars as pl
+
+            self._frame = pl.DataFrame(self._view.table())
+        return self._frame
+
+    def with_metadata(self, frame: pl.DataFrame | ArrowStream) -> CachedDataset:
+        """A view with the rows of an edited table: left out, reordered, repeated or reweighted.
+
+        Args:
+            frame: :attr:`metadata`, edited. ``cache_id``, ``sample_id`` and all stored columns are there with
+                their types and values; ``weight`` is finite and above 0, or absent for 1.0; other columns
+                are kept.
+
+        Raises:
+            InvalidInputError: The table breaks a rule, or has no row; names row, column and value.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> import polars as pl
+            >>> hard = ds.with_metadata(ds.metadata.reverse().with_columns(note=pl.lit("hard")))
+            >>> hard[0].metadata["label"], hard.metadata.columns[-1]
+            (9, 'note')
+        """
+        if not hasattr(frame, "__arrow_c_stream__"):
+            cure = "call collect() first" if hasattr(frame, "collect") else "give a Polars DataFrame"
+            raise invalid(f"the metadata table is a {type(frame).__name__}; {cure}")
+        return self._derived(self._view.with_table(frame))
+
+    def filter(
+        self,
+        *predicates: IntoExprColumn | Iterable[IntoExprColumn] | bool | list[bool] | npt.NDArray[np.bool_],
+        **constraints: Any,
+    ) -> CachedDataset:
+        """A view of the rows for which everything holds. Opens no shard.
+
+        Args:
+            predicates: As for ``polars.DataFrame.filter``, on the columns of :attr:`metadata`.
+            constraints: Column names and the value they shall have.
+
+        Raises:
+            InvalidInputError: No row is left.
+            polars.exceptions.PolarsError: Polars refuses an expression.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> import polars as pl
+            >>> len(ds.filter(pl.col("label") < 4)), len(ds.filter(split="val"))
+            (4, 2)
+        """
+        import polars as pl
+
+        frame = self.metadata
+        row = free_name(frame.columns)
+        kept = frame.with_row_index(row).filter(*predicates, **constraints)
+        if kept.is_empty():
+            raise InvalidInputError(
+                f"the filter leaves none of {len(self)} rows; loosen it, or look at ds.metadata", kind="empty"
+            )
+        found = self._derived(self._view.select(kept[row].cast(pl.Int64).to_numpy()))
+        found._frame = kept.drop(row)
+        return found
+
+    def head(self, n: int = 5) -> CachedDataset:
+        """A view of the first ``n`` rows, or of all if there are fewer.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> len(drt.testing.tiny_dataset().head(3)), len(drt.testing.tiny_dataset().head(300))
+            (3, 10)
+        """
+        return self[: whole("n", n, 0)]
+
+    def with_weights(self, weights: IntoWeights) -> CachedDataset:
+        """A view of the same rows with these weights, for :class:`Weighted`.
+
+        Args:
+            weights: A Polars expression on :attr:`metadata` or the name of a column; or one number a row, as
+                a series, an array or a list. Finite and above 0.
+
+        Raises:
+            InvalidInputError: A weight is missing, not finite or not above 0, or their number is wrong.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> import polars as pl
+            >>> rare = pl.when(pl.col("split") == "val").then(4.0).otherwise(1.0)
+            >>> ds.with_weights(rare).metadata["weight"].to_list()[:3]
+            [4.0, 1.0, 1.0]
+        """
+        return self._derived(self._view.with_weights(weights_of(self, weights)))
+
+    # Provenance
+
+    @property
+    def caches(self) -> tuple[CacheInfo, ...]:
+        """The caches whose rows these are, as their manifests describe them.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> [(cache.name, cache.sample_count) for cache in drt.testing.tiny_dataset().caches]
+            [('tiny', 10)]
+        """
+        return tuple(map(CacheInfo.of, self._view.caches))
+
+    @property
+    def schema(self) -> dict[str, type[bool | int | float | str]]:
+        """The stored columns and their types, as a source declares them.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.testing.tiny_dataset().schema
+            {'label': <class 'int'>, 'split': <class 'str'>}
+        """
+        return {name: _PYTHON_TYPES[kind] for name, kind in self._view.schema}
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the content, the rows, their order and their weights: what a saved state belongs to."""
+        return self._view.fingerprint
+
+    @property
+    def codec(self) -> str | None:
+        """Name of the codec that packed the payloads, if the sources named one."""
+        return self._view.codec
+
+    @property
+    def config(self) -> ReaderConfig:
+        """How the caches were opened."""
+        return self._config
+
+    @property
+    def reports(self) -> tuple[CacheReport, ...]:
+        """What :func:`datasetrt.cache` did for each source; empty for :func:`datasetrt.open_dataset`."""
+        return self._reports
+
+    def verify(self) -> VerifyReport:
+        """Read every byte of the caches and report everything that is wrong.
+
+        Whole caches are read, whichever rows this view has. Nothing is decoded.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.testing.tiny_dataset().verify().ok
+            True
+        """
+        problems = tuple(Problem(**problem) for problem in self._view.verify(None))
+        caches = self._view.caches
+        return VerifyReport(problems, len(caches), sum(cache["sample_count"] for cache in caches))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        recipe = self._recipe if self._opened is None else self._opened.recipe()
+        return CachedDataset, (self._paths, self._config, self._reports, None, recipe)
+
+    def __copy__(self) -> CachedDataset:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedDataset:
+        return self
+
+    def __repr__(self) -> str:
+        places = ", ".join(repr(Path(path).name) for path in self._paths)
+        if self._opened is None:
+            return f"CachedDataset(of {places}, not opened yet)"
+        columns = ", ".join(f"{name}: {kind.__name__}" for name, kind in self.schema.items())
+        return f"CachedDataset({len(self):,} samples of {places}, columns {{{columns}}})"
+
+    # Loading. The type of what a loop yields follows from batch_size, transform and collate.
+
+    @overload
+    def loader(
+        self, *, batch_size: int = 256, transform: None = None, **options: Unpack[LoaderKwargs]
+    ) -> Loader[SampleBatch]: ...
+    @overload
+    def loader(
+        self,
+        *,
+        batch_size: int = 256,
+        transform: Callable[[CachedSample], T],
+        seeded: Literal[False] = False,
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[list[T]]: ...
+    @overload
+    def loader(
+        self,
+        *,
+        batch_size: int = 256,
+        transform: Callable[[CachedSample, int], T],
+        seeded: Literal[True],
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[list[T]]: ...
+    @overload
+    def loader(
+        self, *, batch_size: int = 256, transform: Codec[Any], **options: Unpack[LoaderKwargs]
+    ) -> Loader[Any]: ...
+    @overload
+    def loader(
+        self,
+        *,
+        batch_size: int = 256,
+        transform: None = None,
+        collate: Callable[[list[CachedSample]], B],
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[B]: ...
+    @overload
+    def loader(
+        self,
+        *,
+        batch_size: int = 256,
+        transform: Callable[[CachedSample], T] | Codec[T],
+        collate: Callable[[list[T]], B],
+        seeded: Literal[False] = False,
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[B]: ...
+    @overload
+    def loader(
+        self,
+        *,
+        batch_size: int = 256,
+        transform: Callable[[CachedSample, int], T],
+        collate: Callable[[list[T]], B],
+        seeded: Literal[True],
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[B]: ...
+    @overload
+    def loader(
+        self, *, batch_size: None, transform: None = None, **options: Unpack[LoaderKwargs]
+    ) -> Loader[CachedSample]: ...
+    @overload
+    def loader(
+        self,
+        *,
+        batch_size: None,
+        transform: Callable[[CachedSample], T] | Codec[T],
+        seeded: Literal[False] = False,
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[T]: ...
+    @overload
+    def loader(
+        self,
+        *,
+        batch_size: None,
+        transform: Callable[[CachedSample, int], T],
+        seeded: Literal[True],
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[T]: ...
+    def loader(
+        self,
+        *,
+        batch_size: int | None = 256,
+        sampler: Sampler = _SEQUENTIAL,
+        transform: Callable[..., Any] | Codec[Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        seeded: bool = False,
+        drop_last: bool = False,
+        shard: Shard = _WHOLE,
+        threads: int | None = None,
+        prefetch_batches: int = 2,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        on_corrupt: OnCorrupt = "raise",
+    ) -> Loader[Any]:
+        """Batches in the order of a sampler, epoch after epoch, resumable at any batch.
+
+        Args:
+            batch_size: Samples in a batch of this rank; None to get samples instead of batches.
+            sampler: The order; :class:`Sequential` is that of the active table.
+            transform: A function of a sample, called in the loop's own thread; or a codec, which decodes each
+                payload. A codec that can decode a whole batch does so where there is no ``collate``, and the
+                loop gets what its ``loads_batch`` returns. Without transform and collate the loop gets
+                :class:`SampleBatch`; with a transform alone, a list of its results.
+            collate: A function of the list of a batch's results (or samples); the loop gets its result.
+            seeded: Call ``transform(sample, seed)``, with a seed in ``[0, 2**63)`` that depends on the
+                sampler's seed, the epoch and the position alone: the same however a run is split or resumed.
+            drop_last: Leave out the last global batch if it is not full.
+            shard: Which part of each global batch this process takes.
+            threads: Native threads that read; None takes what the process may use.
+            prefetch_batches: Batches read ahead.
+            prefetch_bytes: Bytes read ahead, whatever the number of batches; one batch always fits.
+            on_corrupt: ``"raise"``, or ``"substitute"``: a sample that cannot be read is replaced by another,
+                always the same one, and logged; batches keep their length.
+
+        Raises:
+            InvalidInputError: An argument breaks a rule; :class:`Sequential` with several ranks and no
+                ``uneven``; a sampler that does not fit the dataset.
+            CodecError: The payloads were packed by another codec; names both.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> label = lambda sample: sample.metadata["label"]
+            >>> list(ds.loader(batch_size=4, transform=label, collate=sum))
+            [6, 22, 17]
+        """
+        options = LoaderOptions(
+            batch_size, drop_last, shard, threads, prefetch_batches, prefetch_bytes, on_corrupt
+        )
+        if batch_size is None and collate is not None:
+            raise invalid("collate needs a batch_size; with batch_size=None the loop gets samples")
+        return Loader(self, sampler, options, assembly(self, transform, collate, seeded))

@@ -1,0 +1,143 @@
+"""What the library tells about caches: a write, a cache on disk, what verification found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._core import Cache
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """What became of one source.
+
+    Args:
+        path: Folder of the cache.
+        name: The source.
+        sample_count: Samples in the cache.
+        payload_bytes: Sum of their payloads' lengths, before compression.
+        stored_bytes: Size of all files of the cache.
+        seconds: Time spent on it, waiting for another writer included.
+        fingerprint: That of the source, as recorded.
+        reused: Whether a complete cache was there already.
+        resumed_at: The sample at which an interrupted write was continued; None for a write from the start.
+
+    Example:
+        >>> import datasetrt as drt, tempfile
+        >>> source = drt.MapSource("ones", range(3), lambda i: drt.CacheInput(b"1", {"i": i}))
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     report = drt.write_cache(source, root)
+        >>> report.name, report.sample_count, report.payload_bytes, report.reused, report.resumed_at
+        ('ones', 3, 3, False, None)
+    """
+
+    path: Path
+    name: str
+    sample_count: int
+    payload_bytes: int
+    stored_bytes: int
+    seconds: float
+    fingerprint: str | None
+    reused: bool
+    resumed_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """One cache of a dataset, as its manifest describes it.
+
+    Args:
+        path: Folder of the cache.
+        name: The source.
+        cache_id: Names the content, not the folder; the first column of the metadata table.
+        sample_count: Samples in the cache; a view may hold fewer or more rows.
+        payload_bytes: Sum of their payloads' lengths, before compression.
+        stored_bytes: Size of all files of the cache.
+        fingerprint: That of the source, if it had one.
+        codec: Name of the codec that packed the payloads, if the source named one.
+        compression: ``"none"``, ``"lz4"`` or ``"zstd"``.
+    """
+
+    path: Path
+    name: str
+    cache_id: str
+    sample_count: int
+    payload_bytes: int
+    stored_bytes: int
+    fingerprint: str | None
+    codec: str | None
+    compression: str
+
+    @classmethod
+    def of(cls, found: Cache) -> CacheInfo:
+        """The same, as the native module tells it."""
+        return cls(
+            path=Path(found["path"]),
+            name=found["name"],
+            cache_id=found["cache_id"],
+            sample_count=found["sample_count"],
+            payload_bytes=found["payload_bytes"],
+            stored_bytes=found["stored_bytes"],
+            fingerprint=found["fingerprint"],
+            codec=found["codec"],
+            compression=found["compression"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a cache.
+
+    Args:
+        kind: Stable name of what happened, from ``docs/errors.md``.
+        message: One line with the values.
+        path: File concerned.
+        shard: Number of the shard concerned.
+        offset: Byte offset in it.
+        sample_id: Sample that cannot be read.
+    """
+
+    kind: str
+    message: str
+    path: str | None
+    shard: int | None
+    offset: int | None
+    sample_id: int | None
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What reading every byte of a dataset's caches found.
+
+    Args:
+        problems: Everything wrong, in the order of caches, files and offsets.
+        caches: Caches that were read.
+        samples: Samples that they hold.
+
+    Example:
+        >>> print(VerifyReport((), caches=1, samples=1_000))
+        1 cache with 1,000 samples: no problem
+    """
+
+    problems: tuple[Problem, ...]
+    caches: int
+    samples: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        read = f"{self.caches:,} cache{'s' * (self.caches != 1)} with {self.samples:,} samples"
+        if self.ok:
+            return f"{read}: no problem"
+        found = len(self.problems)
+        lines = [f"{read}: {found:,} problem{'s' * (found != 1)}", *map(str, self.problems)]
+        return "\n  ".join(lines)

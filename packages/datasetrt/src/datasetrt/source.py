@@ -1,0 +1,296 @@
+"""What a user gives to be written: named iterables of samples, and a function mapped over items."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from .checks import invalid
+from .errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from typing_extensions import Buffer
+
+    # NumPy declares the buffer protocol for Python 3.12 and later only.
+    Data: TypeAlias = Buffer | np.ndarray[Any, np.dtype[Any]]
+    ColumnType: TypeAlias = type[bool | int | float | str | pl.DataType] | pl.DataType
+else:
+    # Python 3.11 has no name for "any buffer", and importing Polars for an annotation would be slow.
+    Data = ColumnType = Any
+
+#: What a metadata field holds. NumPy scalars are stored as the Python value they equal.
+MetadataValue: TypeAlias = (
+    bool | int | float | str | np.bool_ | np.integer[Any] | np.floating[Any] | np.str_ | None
+)
+
+ItemT = TypeVar("ItemT")
+ItemT_co = TypeVar("ItemT_co", covariant=True)
+
+_PYTHON_TYPES: dict[object, str] = {bool: "bool", int: "int64", float: "float64", str: "string"}
+_POLARS_TYPES = {"Boolean": "bool", "Int64": "int64", "Float64": "float64", "String": "string"}
+
+
+class CacheInput(NamedTuple):
+    """One sample to be stored: packed bytes, and the values of its metadata columns.
+
+    Args:
+        data: The payload: bytes, bytearray, memoryview or any C-contiguous buffer, such as a NumPy
+            array. It is copied before the source is asked for the next sample. May be empty.
+        metadata: Column name to value. Every sample of a source has the same names; None where a
+            sample has no value. May be empty, if it is for all samples.
+
+    Example:
+        >>> CacheInput(b"packed", {"label": 3, "split": "train"}).metadata["label"]
+        3
+    """
+
+    data: Data
+    metadata: Mapping[str, MetadataValue]
+
+
+class CacheSource(Protocol):
+    """A named iterable of samples: what :func:`datasetrt.cache` writes.
+
+    Optional attributes: ``fingerprint`` (str: what made this data; a cache with another one is stale,
+    and an unfinished write resumes only where it agrees), ``schema`` (column name to bool, int, float,
+    str or the Polars type of that meaning; without it types are inferred from the first samples),
+    ``codec`` (what packed the payloads; its name is recorded), ``__len__`` (gives progress a total) and
+    ``iter_from(start)`` (an iterator that begins at sample ``start``; used to resume an interrupted
+    write without making the samples that are stored already).
+
+    Example:
+        >>> class Squares:
+        ...     name = "squares"
+        ...
+        ...     def __iter__(self):
+        ...         for i in range(3):
+        ...             yield CacheInput((i * i).to_bytes(8, "little"), {"i": i})
+        >>> [sample.metadata["i"] for sample in Squares()]
+        [0, 1, 2]
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the cache: one plain path segment."""
+
+    def __iter__(self) -> Iterator[CacheInput]:
+        """Begin with the first sample; the same samples in the same order each time."""
+
+
+class Items(Protocol[ItemT_co]):
+    """What :class:`MapSource` maps over: a list, a range, an array, or anything with these two methods."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> ItemT_co: ...
+
+
+class HasName(Protocol):
+    """A codec, as far as writing is concerned."""
+
+    @property
+    def name(self) -> str: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MapSource(Generic[ItemT]):
+    """A source that maps ``fn`` over ``items``, in ``WriterConfig.workers`` processes.
+
+    The cache is byte for byte the same, whatever the number of workers: samples are stored in the
+    order of the items. Iterating a MapSource yourself runs ``fn`` in this process.
+
+    With more than one worker, items and ``fn`` are pickled: ``fn`` is a function of a module or of a
+    script with a file, not a lambda. Samples come back as bytes. Workers ignore Ctrl-C; this process
+    ends them at once.
+
+    Args:
+        name: Name of the cache: one plain path segment.
+        items: A sequence, of which one item at a time is sent to a worker.
+        fn: Turns an item into a CacheInput, an iterable of them, or None to skip the item.
+        fingerprint: What made this data, for example ``"v3"`` or a digest of the inputs.
+        schema: Column name to bool, int, float, str or the Polars type of that meaning.
+        codec: What packed the payloads; its name is recorded in the cache.
+
+    Raises:
+        InvalidInputError: ``items`` is no sequence, or ``fn`` cannot be called.
+
+    Example:
+        >>> def load(number):
+        ...     return CacheInput(bytes(number), {"n": number}) if number else None
+        >>> [len(sample.data) for sample in MapSource("zeros", range(4), load)]
+        [1, 2, 3]
+    """
+
+    name: str
+    items: Items[ItemT]
+    fn: Callable[[ItemT], CacheInput | Iterable[CacheInput] | None]
+    fingerprint: str | None = field(default=None, kw_only=True)
+    schema: Mapping[str, ColumnType] | None = field(default=None, kw_only=True)
+    codec: HasName | str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.items, str | bytes | Mapping) or not (
+            hasattr(self.items, "__len__") and hasattr(self.items, "__getitem__")
+        ):
+            raise invalid(
+                f"MapSource items is a {type(self.items).__name__}, which is not a sequence of items; "
+                "give a list, such as list(items)"
+            )
+        if not callable(self.fn):
+            raise invalid(f"MapSource fn is {self.fn!r}, which cannot be called; give a function of one item")
+
+    def __iter__(self) -> Iterator[CacheInput]:
+        """Run ``fn`` over all items in this process."""
+        for _, sample in map_here(self, 0):
+            yield sample
+
+    def __repr__(self) -> str:
+        return (
+            f"MapSource({self.name!r}, {len(self.items)} items, {getattr(self.fn, '__qualname__', self.fn)})"
+        )
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a source says about itself, read and checked once."""
+
+    name: str
+    fingerprint: str | None
+    codec: str | None
+    schema: list[tuple[str, str]] | None
+    total: int | None
+
+    @staticmethod
+    def of(source: CacheSource) -> Description:
+        """Read the attributes of a source.
+
+        Raises:
+            InvalidInputError: One of them has the wrong type.
+        """
+        name = getattr(source, "name", None)
+        if not isinstance(name, str):
+            raise invalid(
+                f"{type(source).__name__} has no name; a source is a named iterable of CacheInput"
+                if name is None
+                else f"the name of a source is {name!r}; give a str"
+            )
+        if not callable(getattr(source, "__iter__", None)):
+            raise invalid(f"source {name!r} cannot be iterated; give it an __iter__ method")
+        return Description(
+            name=name,
+            fingerprint=_text(name, "fingerprint", getattr(source, "fingerprint", None)),
+            codec=_codec_name(name, getattr(source, "codec", None)),
+            schema=_columns(name, getattr(source, "schema", None)),
+            total=None if isinstance(source, MapSource) else _length(source),
+        )
+
+
+def _length(source: object) -> int | None:
+    length = operator.length_hint(source, -1)
+    return None if length < 0 else length
+
+
+def _text(source: str, attribute: str, value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise invalid(
+        f"source {source!r}: {attribute} is {value!r}, a {type(value).__name__}; give a str or None"
+    )
+
+
+def _codec_name(source: str, codec: object) -> str | None:
+    if codec is None or isinstance(codec, str):
+        return codec
+    name = getattr(codec, "name", None)
+    if isinstance(name, str):
+        return name
+    raise invalid(
+        f"source {source!r}: codec is {codec!r}, which has no name; give a codec of datasetrt.codecs"
+    )
+
+
+def _columns(source: str, schema: object) -> list[tuple[str, str]] | None:
+    if schema is None:
+        return None
+    if not isinstance(schema, Mapping):
+        raise invalid(
+            f"source {source!r}: schema is a {type(schema).__name__}; give a dict, such as {{'label': int}}"
+        )
+    return [(_column_name(source, name), _column_type(source, name, kind)) for name, kind in schema.items()]
+
+
+def _column_name(source: str, name: object) -> str:
+    if isinstance(name, str):
+        return name
+    raise invalid(f"source {source!r}: schema has the key {name!r}; column names are str")
+
+
+def _column_type(source: str, name: str, kind: object) -> str:
+    if isinstance(kind, type) and kind in _PYTHON_TYPES:
+        return _PYTHON_TYPES[kind]
+    cls = kind if isinstance(kind, type) else type(kind)
+    if cls.__module__.partition(".")[0] == "polars" and cls.__name__ in _POLARS_TYPES:
+        return _POLARS_TYPES[cls.__name__]
+    raise invalid(
+        f"source {source!r}: schema declares column {name!r} as {kind!r}; "
+        "use bool, int, float, str or pl.Boolean, pl.Int64, pl.Float64, pl.String"
+    )
+
+
+def map_here(source: MapSource[Any], start_item: int) -> Generator[tuple[int, CacheInput]]:
+    """The samples from ``start_item`` on, each with the number of its item, made in this process."""
+    for index in range(start_item, len(source.items)):
+        item = item_at(source, index)
+        try:
+            for sample in outputs_of(source.fn, item, index):
+                yield index, sample
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            error.add_note(f"while item {index} of source {source.name!r} was being processed")
+            raise
+
+
+def item_at(source: MapSource[Any], index: int) -> object:
+    """An item; what the sequence raises for it comes back with a note that names it."""
+    try:
+        return source.items[index]
+    except BaseException as error:
+        error.add_note(f"while item {index} of source {source.name!r} was being looked up")
+        raise
+
+
+def outputs_of(fn: Callable[[Any], object], item: object, index: int) -> Generator[CacheInput]:
+    """The samples that ``fn`` makes of one item, checked for being samples.
+
+    Raises:
+        InvalidInputError: ``fn`` gave something else than samples; names the item.
+    """
+    try:
+        result = fn(item)
+    except StopIteration as error:
+        # Inside a generator it would turn into an error without the item; outside it would end the data.
+        raise RuntimeError(f"the function of the source raised StopIteration for item {index}") from error
+    if result is None:
+        return
+    if isinstance(result, CacheInput):
+        yield result
+        return
+    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+        raise _not_a_sample(result, index)
+    for sample in result:
+        if not isinstance(sample, CacheInput):
+            raise _not_a_sample(sample, index)
+        yield sample
+
+
+def _not_a_sample(value: object, index: int) -> InvalidInputError:
+    return invalid(
+        f"the function of the source gave a {type(value).__name__} for item {index}; "
+        "return CacheInput(data, metadata), an iterable of them, or None"
+    )

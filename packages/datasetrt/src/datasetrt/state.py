@@ -1,0 +1,101 @@
+"""The saved state of a loader, checked completely before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from .checks import WORD
+from .errors import StateError
+from .sampler import SamplerState
+
+_VERSION = 1
+
+
+class LoaderState(TypedDict):
+    """Where a run is: JSON, the same on all ranks and for any world size, batch size and prefetch.
+
+    ``fingerprint`` names the rows and weights, ``sampler`` their order; ``position`` counts the samples of
+    the epoch that were handed out, over all ranks.
+    """
+
+    version: int
+    fingerprint: str
+    sampler: SamplerState
+    epoch: int
+    position: int
+
+
+def checked_state(state: object, fingerprint: str, sampler: SamplerState, length: int) -> tuple[int, int]:
+    """Epoch and position of a state that belongs to this dataset and sampler.
+
+    Args:
+        state: What was loaded.
+        fingerprint: That of the dataset.
+        sampler: State of the loader's sampler.
+        length: Positions in an epoch.
+
+    Raises:
+        StateError: It does not belong here, or is malformed; names the difference.
+    """
+    if not isinstance(state, Mapping):
+        raise _bad(f"the state is a {type(state).__name__}; give the dict of state_dict()")
+    _check_version(state)
+    _check_keys(state)
+    if state["fingerprint"] != fingerprint:
+        raise _mismatch(
+            f"the state belongs to a dataset with fingerprint {state['fingerprint']!r}, but this one has "
+            f"{fingerprint!r}; load it where caches, rows and weights are the same"
+        )
+    _check_sampler(state["sampler"], sampler)
+    epoch = _whole("epoch", state["epoch"], WORD)
+    position = _whole("position", state["position"], length)
+    return epoch, position
+
+
+def _check_version(state: Mapping[object, object]) -> None:
+    version = state.get("version")
+    if isinstance(version, bool) or version != _VERSION:
+        raise _bad(
+            f"the state has version {version!r}, and this release reads version {_VERSION}; "
+            "load it with the release that saved it"
+        )
+
+
+def _check_keys(state: Mapping[object, object]) -> None:
+    known = LoaderState.__annotations__
+    missing = [key for key in known if key not in state]
+    unknown = [key for key in state if key not in known]
+    if missing or unknown:
+        parts = [f"lacks {', '.join(missing)}"] if missing else []
+        parts += [f"has the unknown {', '.join(map(repr, unknown))}"] if unknown else []
+        raise _bad(f"the state {' and '.join(parts)}; give the dict of state_dict() as it was saved")
+
+
+def _check_sampler(found: object, expected: SamplerState) -> None:
+    if not isinstance(found, Mapping):
+        raise _bad(f"the state's sampler is {found!r}; give the dict of state_dict() as it was saved")
+    for key in [*expected, *(key for key in found if key not in expected)]:
+        ours, theirs = expected.get(key), found.get(key)
+        # Python holds True and 1 for equal, and 1.0 too.
+        if theirs != ours or type(theirs) is not type(ours):
+            raise _mismatch(
+                f"the state's sampler is {dict(found)}, but this loader's is {expected}: {key} differs; "
+                "make the loader with the same sampler"
+            )
+
+
+def _whole(name: str, value: object, end: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _bad(f"the state's {name} is {value!r}, a {type(value).__name__}; it must be a whole number")
+    if not 0 <= value < end:
+        raise _bad(f"the state's {name} is {value}, outside of 0 to {end - 1}")
+    return value
+
+
+def _bad(message: str) -> StateError:
+    return StateError(message, kind="bad-state")
+
+
+def _mismatch(message: str) -> StateError:
+    return StateError(message, kind="state-mismatch")

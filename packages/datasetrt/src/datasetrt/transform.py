@@ -1,0 +1,137 @@
+"""How a batch of payloads becomes what a loop over a loader receives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import codecs
+from .checks import flag, invalid
+
+if TYPE_CHECKING:
+    from ._core import Order, SampleBatch
+    from .codecs import Codec
+    from .dataset import CachedDataset
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What the user wants done with each sample and with each batch.
+
+    ``apply`` takes a sample, and a seed if ``seeded``. A codec takes the payload alone.
+    """
+
+    apply: Callable[..., Any] | None
+    codec: Codec[Any] | None
+    collate: Callable[[list[Any]], Any] | None
+    seeded: bool
+
+    def batch(self, batch: SampleBatch, order: Order) -> Any:
+        """What the loop gets for a batch."""
+        if self.collate is None and isinstance(self.codec, codecs.BatchCodec):
+            return _whole("decoding", self.codec.loads_batch, batch, batch)
+        if self.apply is None and self.codec is None:
+            return batch if self.collate is None else _whole("collating", self.collate, list(batch), batch)
+        results = self._each(batch, order)
+        return results if self.collate is None else _whole("collating", self.collate, results, batch)
+
+    def sample(self, read: SampleBatch, index: int, order: Order) -> Any:
+        """What the loop gets for one sample of a read."""
+        try:
+            if self.codec is not None:
+                # A copy of its own: a view would keep the other samples of the read in memory.
+                return self.codec.loads(bytearray(read.payloads[index]))
+            sample = read[index]
+            if self.apply is None:
+                return sample
+            if not self.seeded:
+                return self.apply(sample)
+            return self.apply(sample, order.transform_seeds(read.epoch, read.positions[index : index + 1])[0])
+        except StopIteration as error:
+            raise _stopped(_place(read, index)) from error
+        except Exception as error:
+            error.add_note(_place(read, index))
+            raise
+
+    def _each(self, batch: SampleBatch, order: Order) -> list[Any]:
+        results: list[Any] = []
+        add = results.append
+        try:
+            if self.codec is not None:
+                for payload in batch.payloads:
+                    add(self.codec.loads(payload))
+            elif self.apply is not None and self.seeded:
+                seeds = order.transform_seeds(batch.epoch, batch.positions)
+                for sample, seed in zip(batch, seeds, strict=True):
+                    add(self.apply(sample, seed))
+            elif self.apply is not None:
+                for sample in batch:
+                    add(self.apply(sample))
+        except StopIteration as error:
+            raise _stopped(_place(batch, len(results))) from error
+        except Exception as error:
+            error.add_note(_place(batch, len(results)))
+            raise
+        return results
+
+
+def assembly(
+    ds: CachedDataset,
+    transform: Callable[..., Any] | Codec[Any] | None,
+    collate: Callable[[list[Any]], Any] | None,
+    seeded: bool,
+) -> Assembly:
+    """Check what the user wants done against each other and against the dataset.
+
+    Raises:
+        InvalidInputError: Something cannot be called, or the parts do not go together.
+        CodecError: The payloads were packed by another codec; names both.
+    """
+    flag("seeded", seeded)
+    if collate is not None and not callable(collate):
+        raise invalid(f"collate = {collate!r} cannot be called; give a function of a list")
+    if isinstance(transform, codecs.Codec):
+        if seeded:
+            raise invalid(
+                f"seeded=True needs a transform that takes a seed; the codec {transform.name!r} takes none"
+            )
+        codecs.check(ds, transform)
+        return Assembly(None, transform, collate, seeded=False)
+    if transform is None:
+        if seeded:
+            raise invalid("seeded=True needs a transform; give transform=, a function of a sample and a seed")
+        return Assembly(None, None, collate, seeded=False)
+    if not callable(transform):
+        raise invalid(f"transform = {transform!r} is neither a function of a sample nor a codec")
+    return Assembly(transform, None, collate, seeded)
+
+
+def _whole(doing: str, function: Callable[[Any], Any], argument: Any, batch: SampleBatch) -> Any:
+    """Call a function of a whole batch; what it raises says which batch that was."""
+    try:
+        return function(argument)
+    except StopIteration as error:
+        raise _stopped(_batch_place(doing, batch)) from error
+    except Exception as error:
+        error.add_note(_batch_place(doing, batch))
+        raise
+
+
+def _stopped(place: str) -> RuntimeError:
+    # To the loop around us StopIteration would say that the epoch is over.
+    return RuntimeError(f"StopIteration was raised {place}")
+
+
+def _place(batch: SampleBatch, index: int) -> str:
+    return (
+        f"while transforming sample {batch.sample_ids[index]} of cache {batch.cache_ids[index]}, "
+        f"at position {batch.positions[index]} of epoch {batch.epoch}"
+    )
+
+
+def _batch_place(doing: str, batch: SampleBatch) -> str:
+    return (
+        f"while {doing} the batch of {len(batch)} samples at position {batch.positions[0]} "
+        f"of epoch {batch.epoch}, the first being sample {batch.sample_ids[0]} of cache {batch.cache_ids[0]}"
+    )

@@ -1,0 +1,375 @@
+"""I have sources; make them caches, or use the ones that are there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from ._core import View, Writer
+from .checks import choice, invalid, path_of
+from .config import ReaderConfig, WriterConfig
+from .dataset import CachedDataset
+from .errors import CacheExistsError, CacheNotFoundError, InvalidInputError, StaleCacheError
+from .pool import map_in_workers
+from .preflight import check_workers
+from .progress import INTERVAL_SECONDS, Report, watching
+from .reports import CacheReport
+from .source import CacheInput, CacheSource, Description, MapSource, map_here
+
+_log = logging.getLogger("datasetrt")
+
+_DEFAULTS = WriterConfig()
+
+#: How often a wait for another writer looks again: soon at first, then each second.
+_FIRST_LOOK_SECONDS = 0.1
+_LAST_LOOK_SECONDS = 1.0
+
+
+def write_cache(
+    source: CacheSource, root: str | os.PathLike[str], *, config: WriterConfig = _DEFAULTS
+) -> CacheReport:
+    """Write the samples of a source to ``root/<source.name>``.
+
+    The cache appears whole, in one step, or not at all. A source with a fingerprint continues a write
+    that was interrupted, if fingerprint and config are the same: samples that are durable already are
+    taken from the source and dropped, or skipped where it has ``iter_from`` or is a MapSource. The same
+    samples give the same bytes, whatever the threads, workers or interruptions.
+
+    Args:
+        source: A named iterable of CacheInput, or a MapSource.
+        root: Folder that holds caches; made if missing.
+        config: Compression, shard size, workers, progress.
+
+    Raises:
+        CacheExistsError: A complete cache has that name, or another writer is at it (kind ``being-written``).
+        InvalidInputError: The source has no samples, or one of them breaks a rule; names sample and field.
+        StorageError: The operating system refused to write.
+        Exception: Whatever the source raises, the same object with a note that names the sample.
+
+    Example:
+        >>> import datasetrt as drt, tempfile
+        >>> source = drt.MapSource("squares", range(4), lambda i: drt.CacheInput(bytes(i * i), {"i": i}))
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     drt.write_cache(source, root).payload_bytes
+        14
+    """
+    description = Description.of(source)
+    _check_config(config)
+    begin = time.monotonic()
+    folder = path_of("root", root)
+    writer = _begin(source, description, folder, config, replace=False)
+    return _run(writer, source, description, config, begin)
+
+
+def cache(
+    source_or_sources: CacheSource | Iterable[CacheSource],
+    root: str | os.PathLike[str],
+    *,
+    config: WriterConfig = _DEFAULTS,
+    on_stale: Literal["error", "rebuild", "reuse"] = "error",
+) -> CachedDataset:
+    """Open the caches of these sources, and write those that are missing.
+
+    A complete cache is used without running its source. It is stale where the source has another
+    fingerprint than the manifest, or declares another codec or schema; a source without them claims
+    nothing. While another process writes the same cache, this one waits for it. Of several sources all
+    are tried, and what succeeds is published.
+
+    Args:
+        source_or_sources: One source, or several with different names.
+        root: Folder that holds caches; made if missing.
+        config: How missing caches are written.
+        on_stale: ``"error"``; ``"rebuild"`` to write it again, with the old one readable until the new
+            one takes its place; ``"reuse"`` to open it as it is.
+
+    Returns:
+        The samples of all sources, in their order. Its ``reports`` say what became of each source.
+
+    Raises:
+        StaleCacheError: A cache was made from something else; names both values.
+        ExceptionGroup: One or more of several sources failed; holds each exception.
+        InvalidInputError: An argument, or a sample of a source, breaks a rule.
+        Exception: Whatever a single source raises, the same object with a note that names the sample.
+
+    Example:
+        >>> import datasetrt as drt, tempfile
+        >>> source = drt.MapSource("squares", range(4), lambda i: drt.CacheInput(bytes(i * i), {"i": i}))
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     first = drt.cache(source, root)
+        ...     again = drt.cache(source, root)
+        >>> len(again), first.reports[0].reused, again.reports[0].reused
+        (4, False, True)
+    """
+    choice("on_stale", on_stale, ("error", "rebuild", "reuse"))
+    _check_config(config)
+    folder = path_of("root", root)
+    sources = _listed(source_or_sources)
+    descriptions = [Description.of(source) for source in sources]
+    _refuse_duplicates(descriptions)
+    reports: list[CacheReport] = []
+    failures: list[Exception] = []
+    for source, description in zip(sources, descriptions, strict=True):
+        try:
+            reports.append(_ensure(source, description, folder, config, on_stale))
+        except Exception as error:
+            if len(sources) == 1:
+                raise
+            error.add_note(f"source {description.name!r}")
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} of {len(sources)} sources failed", failures)
+    return CachedDataset.opened([str(report.path) for report in reports], ReaderConfig(), tuple(reports))
+
+
+def _listed(given: CacheSource | Iterable[CacheSource]) -> list[CacheSource]:
+    if hasattr(given, "name"):
+        return [cast(CacheSource, given)]
+    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
+        raise invalid(
+            f"{given!r} is no source; give an iterable of CacheInput with a name, or several of them"
+        )
+    sources = cast(list[CacheSource], list(given))
+    if not sources:
+        raise invalid("there are no sources; give at least one")
+    return sources
+
+
+def _refuse_duplicates(descriptions: list[Description]) -> None:
+    counts = Counter(each.name for each in descriptions)
+    twice = [name for name, number in counts.items() if number > 1]
+    if twice:
+        raise invalid(f"several sources are named {', '.join(map(repr, twice))}; give each its own name")
+
+
+def _check_config(config: object) -> None:
+    if not isinstance(config, WriterConfig):
+        raise invalid(f"config is a {type(config).__name__}; give a WriterConfig")
+
+
+def _ensure(
+    source: CacheSource, description: Description, root: str, config: WriterConfig, on_stale: str
+) -> CacheReport:
+    """Reuse the cache of one source, or write it, or wait for who does."""
+    begin = time.monotonic()
+    pause = _FIRST_LOOK_SECONDS
+    while True:
+        view = _published(root, description.name)
+        if view is not None:
+            differences = _differences(view, description)
+            if not differences or on_stale == "reuse":
+                return _reused(view, begin)
+            if on_stale == "error":
+                raise _stale(view, differences)
+        try:
+            writer = _begin(source, description, root, config, replace=view is not None)
+        except CacheExistsError as error:
+            if error.kind == "already-exists":  # Published since we looked.
+                continue
+            if error.kind != "being-written":
+                raise
+            if pause == _FIRST_LOOK_SECONDS:
+                _log.warning("waiting for another writer of %s", Path(root, description.name))
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LAST_LOOK_SECONDS)
+            continue
+        return _run(writer, source, description, config, begin)
+
+
+def _published(root: str, name: str) -> View | None:
+    """The complete cache of that name, if there is one."""
+    if name in {"", ".", ".."} or any(separator in name for separator in "/\\\0"):
+        # Such a path would lead out of the root; the writer says what is wrong with the name.
+        return None
+    try:
+        return View.open([str(Path(root, name))], max_open_shards=ReaderConfig().max_open_shards)
+    except CacheNotFoundError:
+        return None
+
+
+def _differences(view: View, description: Description) -> list[str]:
+    """What the source claims and the cache does not have, as text."""
+    found = view.caches[0]
+    pairs: list[tuple[str, object, object]] = []
+    if description.fingerprint is not None:
+        pairs.append(("fingerprint", found["fingerprint"], description.fingerprint))
+    if description.codec is not None:
+        pairs.append(("codec", found["codec"], description.codec))
+    if description.schema is not None:
+        pairs.append(("schema", dict(view.schema), dict(description.schema)))
+    return [
+        f"{what} {ours!r} in the cache but {theirs!r} in the source"
+        for what, ours, theirs in pairs
+        if ours != theirs
+    ]
+
+
+def _stale(view: View, differences: list[str]) -> StaleCacheError:
+    path = view.caches[0]["path"]
+    return StaleCacheError(
+        f"cache {path} is stale: {', '.join(differences)}; pass on_stale='rebuild' to write it again "
+        f"or on_stale='reuse' to take it as it is",
+        kind="stale",
+        path=path,
+    )
+
+
+def _reused(view: View, begin: float) -> CacheReport:
+    found = view.caches[0]
+    return CacheReport(
+        path=Path(found["path"]),
+        name=found["name"],
+        sample_count=found["sample_count"],
+        payload_bytes=found["payload_bytes"],
+        stored_bytes=found["stored_bytes"],
+        seconds=time.monotonic() - begin,
+        fingerprint=found["fingerprint"],
+        reused=True,
+        resumed_at=None,
+    )
+
+
+def _begin(
+    source: CacheSource, description: Description, root: str, config: WriterConfig, *, replace: bool
+) -> Writer:
+    """Take the cache's lock, or say why that cannot be."""
+    if isinstance(source, MapSource) and config.workers > 1:
+        check_workers(source, config)
+    return Writer(
+        root,
+        description.name,
+        fingerprint=description.fingerprint,
+        codec=description.codec,
+        schema=description.schema,
+        compression=config.compression,
+        compression_level=config.compression_level,
+        max_shard_bytes=config.max_shard_bytes,
+        threads=config.threads,
+        queue_bytes=config.queue_bytes,
+        replace=replace,
+    )
+
+
+def _run(
+    writer: Writer, source: CacheSource, description: Description, config: WriterConfig, begin: float
+) -> CacheReport:
+    """Write everything and publish, or nothing."""
+    try:
+        with watching(config.progress, description.name, description.total) as report:
+            if report is not None:
+                report(writer.samples, writer.payload_bytes, None)
+            if isinstance(source, MapSource):
+                _feed_items(writer, source, config, report)
+            else:
+                _feed_samples(writer, source, description.name, report)
+            if report is not None:
+                report(writer.samples, writer.payload_bytes, 1.0)
+        done = writer.finish()
+    except BaseException:
+        # Ctrl-C included: threads end, the lock is free, and nothing is published.
+        writer.abort()
+        raise
+    return CacheReport(
+        path=Path(done["path"]),
+        name=done["name"],
+        sample_count=done["sample_count"],
+        payload_bytes=done["payload_bytes"],
+        stored_bytes=done["stored_bytes"],
+        seconds=time.monotonic() - begin,
+        fingerprint=done["fingerprint"],
+        reused=False,
+        resumed_at=done["resumed_at"],
+    )
+
+
+def _feed_samples(writer: Writer, source: CacheSource, name: str, report: Report | None) -> None:
+    iterator = _begun(source, name, writer.resume_samples)
+    try:
+        writer.write_all(iterator, _two_figures(report), start_item=writer.resume_samples)
+    finally:
+        if isinstance(iterator, Generator):
+            iterator.close()
+
+
+def _two_figures(report: Report | None) -> Callable[[int, int], None] | None:
+    if report is None:
+        return None
+    return lambda samples, payload_bytes: report(samples, payload_bytes, None)
+
+
+def _begun(source: CacheSource, name: str, stored: int) -> Iterator[CacheInput]:
+    """An iterator of the source whose next sample is the first that is not stored yet."""
+    number = 0
+    try:
+        iter_from = getattr(source, "iter_from", None)
+        if stored and callable(iter_from):
+            number = stored
+            return cast(Iterator[CacheInput], iter(iter_from(stored)))
+        iterator = iter(source)
+        for number in range(stored):
+            if next(iterator, None) is None:
+                raise _shorter(name, f"{number} samples", f"{stored} of them")
+        return iterator
+    except BaseException as error:
+        error.add_note(f"while sample {number} of source {name!r} was being produced")
+        raise
+
+
+def _feed_items(writer: Writer, source: MapSource[Any], config: WriterConfig, report: Report | None) -> None:
+    make = _made_in_workers if config.workers > 1 else _made_here
+    total = len(source.items)
+    reported = time.monotonic()
+    with closing(_noted(make(source, config, writer.resume_item), source.name, writer)) as results:
+        _drop_stored(results, source.name, writer.resume_item, writer.resume_item_samples)
+        for item, sample in results:
+            try:
+                writer.push(sample, item)
+            except InvalidInputError as error:
+                error.add_note(f"it was made of item {item} of source {source.name!r}")
+                raise
+            if report is not None and time.monotonic() - reported >= INTERVAL_SECONDS:
+                reported = time.monotonic()
+                report(writer.samples, writer.payload_bytes, item / total)
+
+
+_Made = Generator[tuple[int, CacheInput]]
+
+
+def _made_in_workers(source: MapSource[Any], config: WriterConfig, start_item: int) -> _Made:
+    return map_in_workers(source, config, start_item)
+
+
+def _made_here(source: MapSource[Any], _: WriterConfig, start_item: int) -> _Made:
+    return map_here(source, start_item)
+
+
+def _noted(results: _Made, name: str, writer: Writer) -> _Made:
+    """The same samples; an exception gets a note that names the sample which is missing because of it."""
+    try:
+        yield from results
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        error.add_note(f"while sample {writer.samples} of source {name!r} was being produced")
+        raise
+
+
+def _drop_stored(results: _Made, name: str, item: int, stored: int) -> None:
+    """Drop the samples of the first item that an interrupted write has stored already."""
+    for number in range(stored):
+        found = next(results, None)
+        if found is None or found[0] != item:
+            raise _shorter(name, f"{number} samples of item {item}", f"{stored} of them")
+
+
+def _shorter(name: str, now: str, before: str) -> StaleCacheError:
+    return StaleCacheError(
+        f"source {name!r} gave {now}, but an interrupted write of it has stored {before}; "
+        "give a source that changed another fingerprint",
+        kind="changed",
+    )

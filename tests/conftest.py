@@ -1,0 +1,40 @@
+"""What every test may ask for: a config without progress bar, and a small dataset of ``rows_of(100)``.
+
+Fixtures import `datasetrt` themselves: the tests that only read source files run before anything is built.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    import datasetrt as drt
+
+
+@pytest.fixture(scope="session")
+def quiet() -> drt.WriterConfig:
+    """Defaults without a progress bar."""
+    import datasetrt as drt
+
+    return drt.WriterConfig(progress=False)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, quiet: drt.WriterConfig) -> Path:
+    """The folder of a cache of ``rows_of(100)``, written once a run; tests that change files take a copy."""
+    import datasetrt as drt
+    from tests.rows import RowSource, rows_of
+
+    root = tmp_path_factory.mktemp("tiny")
+    return Path(drt.write_cache(RowSource("tiny", rows_of(100)), root, config=quiet).path)
+
+
+@pytest.fixture
+def tiny(tiny_folder: Path) -> drt.CachedDataset:
+    """A freshly opened dataset of ``rows_of(100)``."""
+    import datasetrt as drt
+
+    return drt.open_dataset(tiny_folder)
