@@ -98,9 +98,7 @@ def _network(n: int, words: Words) -> Permutation:
     return Permutation(forward, backward)
 
 
-def blocks(
-    rows: int, seed: int, epoch: int, block_samples: int, window_blocks: int
-) -> Permutation:
+def blocks(rows: int, seed: int, epoch: int, block_samples: int, window_blocks: int) -> Permutation:
     """Blocks of consecutive rows in random order, samples shuffled within windows of blocks."""
     size = min(block_samples, rows)
     count = -(-rows // size)
@@ -189,10 +187,20 @@ def order(sampler: dict[str, object], rows: int, weights: Sequence[float] | None
         case {"name": "Shuffle", "seed": int(seed)}:
             shuffled = permutation(rows, Words(seed, SHUFFLE, epoch))
             return Order(rows, shuffled.at, shuffled.inverse)
-        case {"name": "BlockShuffle", "seed": int(seed), "block_samples": int(size), "window_blocks": int(window)}:
+        case {
+            "name": "BlockShuffle",
+            "seed": int(seed),
+            "block_samples": int(size),
+            "window_blocks": int(window),
+        }:
             shuffled = blocks(rows, seed, epoch, size, window)
             return Order(rows, shuffled.at, shuffled.inverse)
-        case {"name": "Weighted", "seed": int(seed), "num_samples": num_samples, "replacement": bool(replacement)}:
+        case {
+            "name": "Weighted",
+            "seed": int(seed),
+            "num_samples": num_samples,
+            "replacement": bool(replacement),
+        }:
             length = num_samples if isinstance(num_samples, int) else rows
             table = [1.0] * rows if weights is None else weights
             if replacement:

@@ -11,9 +11,10 @@ are null (none), a list, or the name of a formula for the weight of row i, which
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
-from tests.sampler_twin import order, philox, substitute, transform_seed
+from tests.sampler_twin import exponential, order, philox, substitute, transform_seed
 
 BIG = 2**64 - 1
 FORMULAS = {"harmonic": lambda i: 1 / (i + 1), "cycle": lambda i: 1.0 + i % 7}
@@ -64,7 +65,8 @@ def shuffles():
 
 
 def block_shuffles():
-    for rows, size, window in ((1, 1, 1), (1, 5, 5), (2, 1, 2), (7, 3, 1), (10, 3, 2), (10, 3, 9), (10, 20, 1)):
+    tiny = ((1, 1, 1), (1, 5, 5), (2, 1, 2), (7, 3, 1), (10, 3, 2), (10, 3, 9), (10, 20, 1))
+    for rows, size, window in tiny:
         for epoch in (0, 1):
             yield case(block_shuffle(5, size, window), rows, epoch=epoch)
     for rows, size, window in ((1000, 10, 4), (1001, 10, 4), (1003, 64, 3), (5000, 1, 5000), (5000, 2000, 2)):
@@ -103,6 +105,13 @@ def draws_once():
         yield case(weighted(12, replacement=False), 1000, weights=description, epoch=2, start=968)
 
 
+def exponents():
+    yield from (1, 2, 3, 5, 1000, 2**26 - 1, 2**52, 2**53 - 2, 2**53 - 1, 2**53)
+    # On both sides of the square root of 2, and what the generator gives.
+    yield from (round(2**52.5) - 1, round(2**52.5) + 1)
+    yield from ((word >> 11) + 1 for position in range(12) for word in philox([position, 0, 0, 0], [0, 0]))
+
+
 def document():
     words = [[0, 0, 0, 0], [BIG] * 4, [1, 2, 3, 4], [BIG, 0, BIG, 0]], [[0, 0], [BIG] * 2, [5, 6], [0, BIG]]
     places = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (7, 3, 10**9), (BIG, BIG, BIG)]
@@ -112,8 +121,15 @@ def document():
             {"counter": counter, "key": key, "words": philox(counter, key)}
             for counter, key in zip(*words, strict=True)
         ],
+        # The bits of a double, because readers of JSON do not all round alike.
+        "exponentials": [
+            {"v": v, "bits": struct.unpack("<Q", struct.pack("<d", exponential(v)))[0]} for v in exponents()
+        ],
         "transform_seeds": [
-            {"seed": seed, "epoch": epoch, "position": position, "expected": transform_seed(seed, epoch, position)}
+            {
+                "seed": seed, "epoch": epoch, "position": position,
+                "expected": transform_seed(seed, epoch, position),
+            }
             for seed, epoch, position in places
         ],
         "substitutes": [
@@ -122,7 +138,7 @@ def document():
                 "expected": substitute(seed, rows, epoch, position, attempt),
             }
             for seed, epoch, position in places
-            for rows, attempt in ((1, 0), (10, 0), (10, 1), (1000, BIG), (2**63, 2), (2**63 - 1, 0))
+            for rows, attempt in ((1, 0), (10, 0), (10, 1), (1000, BIG), (2**63, 2), (3 * 2**61 + 1, 0))
         ],
         "orders": [
             case({"name": "Sequential"}, 10, epoch=3, start=4),

@@ -1,4 +1,4 @@
-"""The tree of errors: what each one is, what survives pickling, and that documentation and engine agree on kinds."""
+"""The tree of errors: what each one is, what survives pickling, and that all lists of kinds agree."""
 
 import ast
 import copy
@@ -81,7 +81,9 @@ def test_attributes_are_keyword_only() -> None:
 
 
 def test_the_message_is_shown_as_it_is_with_an_error_number() -> None:
-    error = errors._build("Storage", "no-space", "cannot write /c: full", "/c", None, None, None, errno.ENOSPC)
+    error = errors._build(
+        "Storage", "no-space", "cannot write /c: full", "/c", None, None, None, errno.ENOSPC
+    )
     assert type(error) is drt.StorageError
     assert (error.errno, str(error)) == (errno.ENOSPC, "cannot write /c: full")
 
@@ -144,7 +146,10 @@ def test_python_code_raises_no_other_kind() -> None:
 def test_the_parsers_see_what_they_are_to_see() -> None:
     rust = '    /// Gone.\n    Gone = "gone", Storage;\n    Gone = gone, Storage;\n'
     assert engine_kinds(rust) == {"gone": "Storage"}
-    assert engine_classes("pub enum Class {\n    /// A.\n    Storage,\n    Format,\n}\n") == {"Storage", "Format"}
+    assert engine_classes("pub enum Class {\n    /// A.\n    Storage,\n    Format,\n}\n") == {
+        "Storage",
+        "Format",
+    }
     assert documented_kinds("| `gone` | `StorageError` | Gone. | Look. |\n| `a` | `B` | |\n") == {
         "gone": "StorageError"
     }

@@ -161,19 +161,14 @@ impl Error {
     /// A failed system call. `action` completes "cannot …", such as `open`.
     pub fn io(action: &str, path: &Path, source: &std::io::Error) -> Self {
         let kind = match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                ErrorKind::NoSpace
-            }
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
                 ErrorKind::PermissionDenied
             }
             _ => ErrorKind::Io,
         };
-        let mut error = Error::new(
-            kind,
-            format!("cannot {action} {}: {source}", path.display()),
-        )
-        .at_path(path);
+        let mut error =
+            Error::new(kind, format!("cannot {action} {}: {source}", path.display())).at_path(path);
         error.0.os_error = source.raw_os_error();
         error
     }
@@ -261,11 +256,7 @@ mod tests {
     #[test]
     fn codes_are_unique_and_plain() {
         let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|k| k.code()).collect();
-        assert!(
-            codes
-                .iter()
-                .all(|c| c.chars().all(|c| c.is_ascii_lowercase() || c == '-'))
-        );
+        assert!(codes.iter().all(|c| c.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes.len(), ErrorKind::ALL.len());

@@ -17,7 +17,9 @@ pub fn threads_or_budget(threads: Option<usize>) -> Result<usize> {
     match threads {
         None => Ok(thread_budget()),
         Some(n @ 1..=MOST) => Ok(n),
-        Some(n) => Err(invalid(format!("threads is {n}; choose 1 to {MOST}, or None for the machine's budget"))),
+        Some(n) => {
+            Err(invalid(format!("threads is {n}; choose 1 to {MOST}, or None for the machine's budget")))
+        }
     }
 }
 
@@ -27,10 +29,12 @@ pub fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<JoinHandle<Result<T>>> {
     let guarded = move || guard("a worker thread", work);
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(guarded)
-        .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start thread '{name}': {e}; raise the process limit or use fewer threads")))
+    std::thread::Builder::new().name(name.to_owned()).spawn(guarded).map_err(|e| {
+        Error::new(
+            ErrorKind::Io,
+            format!("cannot start thread '{name}': {e}; raise the process limit or use fewer threads"),
+        )
+    })
 }
 
 /// Waits for a thread and gives its result.
@@ -44,7 +48,10 @@ pub fn guard<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 fn bug(what: &str) -> Error {
-    Error::new(ErrorKind::Bug, format!("{what} panicked: a bug in datasetrt; please report it with the text on stderr"))
+    Error::new(
+        ErrorKind::Bug,
+        format!("{what} panicked: a bug in datasetrt; please report it with the text on stderr"),
+    )
 }
 
 /// Locks a mutex; data behind a poisoned one is still consistent here, because a failure is kept beside it.

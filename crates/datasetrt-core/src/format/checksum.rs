@@ -82,7 +82,8 @@ pub fn parse_digest(text: &str) -> Option<Digest> {
 
 /// The number behind exactly `digits` lower-case hexadecimal digits.
 pub fn parse_hex(text: &str, digits: usize) -> Option<u128> {
-    let plain = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let plain =
+        text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     if plain { u128::from_str_radix(text, 16).ok() } else { None }
 }
 

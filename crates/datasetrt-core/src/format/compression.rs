@@ -34,11 +34,13 @@ impl Compression {
             ("none", None) => Ok(Compression::None),
             ("lz4", None) => Ok(Compression::Lz4),
             ("zstd", None) => Ok(Compression::Zstd { level: DEFAULT_ZSTD_LEVEL }),
-            ("zstd", Some(level @ 1..=22)) => Ok(Compression::Zstd { level: i32::try_from(level).unwrap_or(DEFAULT_ZSTD_LEVEL) }),
-            ("zstd", Some(level)) => refuse(format!("zstd level {level} is out of range; choose 1 to 22")),
-            ("none" | "lz4", Some(level)) => {
-                refuse(format!("compression '{method}' takes no level, got {level}; leave compression_level unset"))
+            ("zstd", Some(level @ 1..=22)) => {
+                Ok(Compression::Zstd { level: i32::try_from(level).unwrap_or(DEFAULT_ZSTD_LEVEL) })
             }
+            ("zstd", Some(level)) => refuse(format!("zstd level {level} is out of range; choose 1 to 22")),
+            ("none" | "lz4", Some(level)) => refuse(format!(
+                "compression '{method}' takes no level, got {level}; leave compression_level unset"
+            )),
             _ => refuse(format!("compression '{method}' is unknown; choose 'none', 'lz4' or 'zstd'")),
         }
     }
@@ -113,7 +115,10 @@ pub fn decompress(tag: u8, stored: &[u8], out: &mut [u8]) -> Result<()> {
         return Ok(());
     }
     let found = written.map_or_else(|| "an invalid stream".to_owned(), |n| format!("{n} bytes"));
-    Err(Error::new(ErrorKind::Decompression, format!("decompression gave {found}, {} bytes expected", out.len())))
+    Err(Error::new(
+        ErrorKind::Decompression,
+        format!("decompression gave {found}, {} bytes expected", out.len()),
+    ))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `index.bin`: a header, then for each sample the offset at which its record ends.
 
-use super::wire::{bytes, put, u32_at, u64_at};
 use super::VERSION;
+use super::wire::{bytes, put, u32_at, u64_at};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Size of the header; row 0 begins here.
@@ -31,14 +31,18 @@ pub fn check_header(block: &[u8; HEADER_BYTES], samples: u64) -> Result<()> {
     if bytes::<8, HEADER_BYTES>(block, 0) == *MAGIC && version != VERSION {
         return Err(Error::new(
             ErrorKind::UnsupportedVersion,
-            format!("index.bin has format version {version}, this release reads {VERSION}; upgrade datasetrt"),
+            format!(
+                "index.bin has format version {version}, this release reads {VERSION}; upgrade datasetrt"
+            ),
         ));
     }
     let rows = u64_at(block, FIELD_SAMPLES);
     if *block != encode_header(samples) || u64_at(block, FIELD_ZERO) != 0 {
         return Err(Error::new(
             ErrorKind::IndexChecksum,
-            format!("index.bin has a damaged header ({rows} rows, {samples} expected); write the cache again"),
+            format!(
+                "index.bin has a damaged header ({rows} rows, {samples} expected); write the cache again"
+            ),
         ));
     }
     Ok(())

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::checksum::{Digest, hex, parse_digest, parse_hex};
 use super::compression::Compression;
-use super::shard::{HEADER_BYTES, TRAILER_BYTES};
 use super::record::RAW_FRAME_BYTES;
+use super::shard::{HEADER_BYTES, TRAILER_BYTES};
 use super::{VERSION, index, names};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -192,7 +192,8 @@ impl Manifest {
 
     fn from_text(text: Text) -> Result<Self> {
         let shards = text.shards.into_iter().map(|s| {
-            let blake3 = parse_digest(&s.blake3).ok_or_else(|| bad("a shard's blake3 is not 64 hex digits"))?;
+            let blake3 =
+                parse_digest(&s.blake3).ok_or_else(|| bad("a shard's blake3 is not 64 hex digits"))?;
             Ok(ShardEntry { bytes: s.bytes, samples: s.samples, blake3 })
         });
         let key = parse_hex(&text.record_key, 16).and_then(|k| u64::try_from(k).ok());
@@ -221,8 +222,14 @@ impl Manifest {
         let fixed = (HEADER_BYTES + TRAILER_BYTES) as u64;
         for (ordinal, shard) in self.shards.iter().enumerate() {
             let least = shard.samples.checked_mul(frame).and_then(|n| n.checked_add(fixed));
-            if shard.samples == 0 || least.is_none_or(|least| shard.bytes < least) || shard.bytes > i64::MAX as u64 {
-                return Err(bad(format!("shard {ordinal} cannot have {} samples in {} bytes", shard.samples, shard.bytes)));
+            if shard.samples == 0
+                || least.is_none_or(|least| shard.bytes < least)
+                || shard.bytes > i64::MAX as u64
+            {
+                return Err(bad(format!(
+                    "shard {ordinal} cannot have {} samples in {} bytes",
+                    shard.samples, shard.bytes
+                )));
             }
             samples = samples.checked_add(shard.samples).ok_or_else(|| bad("sample counts overflow"))?;
             stored = stored.checked_add(shard.bytes).ok_or_else(|| bad("shard sizes overflow"))?;
@@ -231,7 +238,10 @@ impl Manifest {
             return Err(bad(format!("sample_count is {}, the shards hold {samples}", self.sample_count)));
         }
         if index::file_bytes(samples) != Some(self.index.bytes) {
-            return Err(bad(format!("index.bin cannot have {} bytes for {samples} samples", self.index.bytes)));
+            return Err(bad(format!(
+                "index.bin cannot have {} bytes for {samples} samples",
+                self.index.bytes
+            )));
         }
         if self.metadata.bytes > i64::MAX as u64 || self.columns.iter().any(|c| c.null_count > samples) {
             return Err(bad("a size or null count is impossible"));
@@ -286,7 +296,10 @@ fn unsupported(version: u64) -> Error {
 }
 
 fn bad(message: impl AsRef<str>) -> Error {
-    Error::new(ErrorKind::BadManifest, format!("manifest.json is not valid: {}; write the cache again", message.as_ref()))
+    Error::new(
+        ErrorKind::BadManifest,
+        format!("manifest.json is not valid: {}; write the cache again", message.as_ref()),
+    )
 }
 
 fn printable(text: &str) -> String {

@@ -42,7 +42,9 @@ pub fn check_name(name: &str) -> Result<()> {
     let shown: String = name.chars().take(80).collect();
     Err(Error::new(
         ErrorKind::InvalidArgument,
-        format!("source name {shown:?} cannot be used: {problem}; choose one plain folder name such as 'train'"),
+        format!(
+            "source name {shown:?} cannot be used: {problem}; choose one plain folder name such as 'train'"
+        ),
     ))
 }
 

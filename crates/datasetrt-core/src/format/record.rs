@@ -85,12 +85,18 @@ impl<'a> Frame<'a> {
             let (length, stored) = rest.split_first_chunk::<8>().ok_or_else(short)?;
             (u64::from_le_bytes(*length), stored)
         } else {
-            return Err(bad(sample_id, format!("record tag {tag} does not belong to compression '{}'", rules.compression.method())));
+            return Err(bad(
+                sample_id,
+                format!("record tag {tag} does not belong to compression '{}'", rules.compression.method()),
+            ));
         };
         if payload_bytes > rules.max_payload_bytes {
             return Err(bad(
                 sample_id,
-                format!("record states {payload_bytes} payload bytes, the whole cache has {}", rules.max_payload_bytes),
+                format!(
+                    "record states {payload_bytes} payload bytes, the whole cache has {}",
+                    rules.max_payload_bytes
+                ),
             ));
         }
         let identity = Identity {
@@ -132,8 +138,13 @@ pub fn verify_raw(rules: &Rules, sample_id: u64, head: &[u8; RAW_FRAME_BYTES], p
         return Err(bad(sample_id, format!("record tag {tag} does not belong to compression 'none'")));
     }
     let length = payload.len() as u64;
-    let identity =
-        Identity { record_key: rules.record_key, sample_id, tag, payload_bytes: length, stored_bytes: length };
+    let identity = Identity {
+        record_key: rules.record_key,
+        sample_id,
+        tag,
+        payload_bytes: length,
+        stored_bytes: length,
+    };
     let mut expected = [0; 8];
     expected.copy_from_slice(&head[..8]);
     compare(&identity, u64::from_le_bytes(expected), payload)

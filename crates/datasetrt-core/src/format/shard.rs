@@ -1,8 +1,8 @@
 //! The first and the last 64 bytes of a shard.
 
+use super::VERSION;
 use super::checksum::{Digest, xxh3_64};
 use super::wire::{bytes, put, u32_at, u64_at};
-use super::VERSION;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Size of the header; the first record begins here.
@@ -55,7 +55,9 @@ impl Header {
         if version != VERSION {
             return Err(Error::new(
                 ErrorKind::UnsupportedVersion,
-                format!("shard has format version {version}, this release reads {VERSION}; upgrade datasetrt"),
+                format!(
+                    "shard has format version {version}, this release reads {VERSION}; upgrade datasetrt"
+                ),
             ));
         }
         let header = Header {
@@ -108,12 +110,16 @@ fn seal(mut block: [u8; 64]) -> [u8; 64] {
 }
 
 fn check_seal(block: &[u8; 64], magic: &[u8; 8], what: &str) -> Result<()> {
-    let sound = bytes::<8, 64>(block, MAGIC) == *magic && u64_at(block, CHECKSUM) == xxh3_64(&block[..CHECKSUM]);
+    let sound =
+        bytes::<8, 64>(block, MAGIC) == *magic && u64_at(block, CHECKSUM) == xxh3_64(&block[..CHECKSUM]);
     if sound { Ok(()) } else { Err(damaged(what)) }
 }
 
 fn damaged(what: &str) -> Error {
-    Error::new(ErrorKind::ShardMismatch, format!("shard {what} is damaged; restore the file or write the cache again"))
+    Error::new(
+        ErrorKind::ShardMismatch,
+        format!("shard {what} is damaged; restore the file or write the cache again"),
+    )
 }
 
 #[cfg(test)]

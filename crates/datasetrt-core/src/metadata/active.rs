@@ -90,11 +90,7 @@ pub struct Selection {
 impl Selection {
     /// Every row once, each with weight 1.
     pub fn all() -> Self {
-        Selection {
-            rows: Rows::All,
-            weights: None,
-            extra: None,
-        }
+        Selection { rows: Rows::All, weights: None, extra: None }
     }
 }
 
@@ -146,14 +142,7 @@ impl CacheSet {
         }
         let (columns, places) = unify(&caches)?;
         let schema = arrow_schema(columns.iter().map(|c| (c.name.as_str(), Some(c.ty))));
-        Ok(CacheSet {
-            caches,
-            bases,
-            rows,
-            columns,
-            places,
-            schema,
-        })
+        Ok(CacheSet { caches, bases, rows, columns, places, schema })
     }
 
     /// The caches, in order.
@@ -187,10 +176,7 @@ impl CacheSet {
             return None;
         }
         // The last cache that starts at or before the row; caches without rows are passed over.
-        let cache = self
-            .bases
-            .partition_point(|base| *base <= global)
-            .checked_sub(1)?;
+        let cache = self.bases.partition_point(|base| *base <= global).checked_sub(1)?;
         Some((cache, global.checked_sub(*self.bases.get(cache)?)?))
     }
 
@@ -202,9 +188,7 @@ impl CacheSet {
     /// `index-out-of-range`, with the row; or what loading a table meets.
     pub fn take(&self, globals: &[u64]) -> Result<RecordBatch> {
         let located = self.addresses(globals)?;
-        let columns = (0..self.columns.len())
-            .map(|c| self.gather(c, &located))
-            .collect();
+        let columns = (0..self.columns.len()).map(|c| self.gather(c, &located)).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(globals.len()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
             .map_err(|e| Error::new(ErrorKind::Bug, format!("taken rows form no batch: {e}")))
@@ -229,10 +213,7 @@ impl CacheSet {
                 }
             };
             let hint = spots.last().map_or(0, |spot| spot.chunk);
-            spots.push(Spot {
-                source,
-                ..table.spot(sample, hint)?
-            });
+            spots.push(Spot { source, ..table.spot(sample, hint)? });
         }
         Ok(Located { tables, spots })
     }
@@ -240,18 +221,14 @@ impl CacheSet {
     /// One unified column in every table that was loaded and has it.
     pub(super) fn sources<'a>(&self, column: usize, at: &'a Located) -> Vec<Option<&'a Chunks>> {
         let places = self.places.get(column).into_iter().flatten();
-        let chunks = |(table, place): (&'a Option<Arc<Table>>, &Option<usize>)| {
-            table.as_ref()?.chunks((*place)?)
-        };
+        let chunks =
+            |(table, place): (&'a Option<Arc<Table>>, &Option<usize>)| table.as_ref()?.chunks((*place)?);
         at.tables.iter().zip(places).map(chunks).collect()
     }
 
     /// One unified column at addresses.
     pub(super) fn gather(&self, column: usize, at: &Located) -> arrow_array::ArrayRef {
-        let ty = self
-            .columns
-            .get(column)
-            .map_or(ColumnType::String, |c| c.ty);
+        let ty = self.columns.get(column).map_or(ColumnType::String, |c| c.ty);
         gather(ty, &self.sources(column, at), &at.spots)
     }
 }
@@ -259,10 +236,7 @@ impl CacheSet {
 impl std::fmt::Debug for CacheSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ids: Vec<_> = self.caches.iter().map(|c| c.cache_id()).collect();
-        f.debug_struct("CacheSet")
-            .field("caches", &ids)
-            .field("rows", &self.rows)
-            .finish()
+        f.debug_struct("CacheSet").field("caches", &ids).field("rows", &self.rows).finish()
     }
 }
 
@@ -276,10 +250,7 @@ fn unify(caches: &[Arc<dyn TableSource>]) -> Result<Unified> {
     for (cache_number, cache) in caches.iter().enumerate() {
         for (place, column) in cache.columns().iter().enumerate() {
             let (number, first) = *seen.entry(&column.name).or_insert_with(|| {
-                columns.push(UnifiedColumn {
-                    name: column.name.clone(),
-                    ty: column.ty,
-                });
+                columns.push(UnifiedColumn { name: column.name.clone(), ty: column.ty });
                 places.push(vec![None; caches.len()]);
                 (columns.len() - 1, cache.cache_id())
             });

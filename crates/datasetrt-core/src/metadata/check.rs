@@ -81,15 +81,12 @@ impl<'a> Check<'a> {
     }
 
     fn batch(&mut self, schema: &Schema, batch: &RecordBatch) -> Result<()> {
-        let same = |(a, b): (&Arc<Field>, &Arc<Field>)| {
-            a.name() == b.name() && a.data_type() == b.data_type()
-        };
+        let same =
+            |(a, b): (&Arc<Field>, &Arc<Field>)| a.name() == b.name() && a.data_type() == b.data_type();
         let fields = batch.schema_ref().fields();
         let agrees = fields.len() == schema.fields().len();
         if !agrees || !schema.fields().iter().zip(fields).all(same) {
-            return Err(refuse(
-                "a batch of the table has other columns than the table",
-            ));
+            return Err(refuse("a batch of the table has other columns than the table"));
         }
         // In slices: what is cast for comparison stays small, however large the table is.
         for start in (0..batch.num_rows()).step_by(MAX_BATCH_ROWS) {
@@ -101,8 +98,7 @@ impl<'a> Check<'a> {
             let columns = self.layout.extra.iter().map(|c| column(batch, *c).cloned());
             let columns = columns.collect::<Result<_>>()?;
             let schema = Arc::clone(&self.layout.extra_schema);
-            self.extra
-                .push(RecordBatch::try_new(schema, columns).map_err(unusable)?);
+            self.extra.push(RecordBatch::try_new(schema, columns).map_err(unusable)?);
         }
         Ok(())
     }
@@ -113,9 +109,7 @@ impl<'a> Check<'a> {
         if let Some(place) = self.layout.weight {
             self.weights(column(slice, place)?)?;
         }
-        globals
-            .into_iter()
-            .for_each(|global| self.rows.push(global));
+        globals.into_iter().for_each(|global| self.rows.push(global));
         Ok(())
     }
 
@@ -129,10 +123,7 @@ impl<'a> Check<'a> {
             let Some(row) = first_difference(stored.ty, &found, &sources, &at.spots) else {
                 continue;
             };
-            let kept = at
-                .spots
-                .get(row)
-                .map_or(Value::Null, |spot| value_at(&sources, *spot));
+            let kept = at.spots.get(row).map_or(Value::Null, |spot| value_at(&sources, *spot));
             let owner = globals.get(row).and_then(|global| self.set.locate(*global));
             let found = shown(stored.ty, &found, row);
             return Err(self.changed(row, &stored.name, &found, &show(&kept), owner));
@@ -155,10 +146,7 @@ impl<'a> Check<'a> {
             let id = id.ok_or_else(|| self.null(row, "cache_id"))?;
             let cache = match last {
                 Some((known, cache)) if known == id => cache,
-                _ => *self
-                    .cache_numbers
-                    .get(id)
-                    .ok_or_else(|| self.unknown_cache(row, id))?,
+                _ => *self.cache_numbers.get(id).ok_or_else(|| self.unknown_cache(row, id))?,
             };
             last = Some((id, cache));
             if original.is_null(row) {
@@ -211,11 +199,7 @@ impl<'a> Check<'a> {
             [only] => Some(only.clone()),
             many => Some(concat_batches(&self.layout.extra_schema, many).map_err(unusable)?),
         };
-        Ok(Selection {
-            rows: self.rows.finish(self.set.rows()),
-            weights: self.weights.finish(),
-            extra,
-        })
+        Ok(Selection { rows: self.rows.finish(self.set.rows()), weights: self.weights.finish(), extra })
     }
 
     /// An error in a row of the current slice.
@@ -225,10 +209,7 @@ impl<'a> Check<'a> {
     }
 
     fn null(&self, row: usize, column: &str) -> Error {
-        self.at(
-            row,
-            &format!("{column} is null; keep cache_id and sample_id as ds.metadata has them"),
-        )
+        self.at(row, &format!("{column} is null; keep cache_id and sample_id as ds.metadata has them"))
     }
 
     fn unknown_cache(&self, row: usize, id: &str) -> Error {
@@ -256,20 +237,9 @@ impl<'a> Check<'a> {
         )
     }
 
-    fn changed(
-        &self,
-        row: usize,
-        name: &str,
-        found: &str,
-        kept: &str,
-        owner: Option<(usize, u64)>,
-    ) -> Error {
+    fn changed(&self, row: usize, name: &str, found: &str, kept: &str, owner: Option<(usize, u64)>) -> Error {
         let (cache, sample) = owner.unwrap_or_default();
-        let id = self
-            .set
-            .caches()
-            .get(cache)
-            .map_or("", |cache| cache.cache_id());
+        let id = self.set.caches().get(cache).map_or("", |cache| cache.cache_id());
         self.at(
             row,
             &format!(
@@ -284,23 +254,15 @@ impl<'a> Check<'a> {
 impl Layout {
     fn new(set: &CacheSet, schema: &Schema) -> Result<Self> {
         let mut names = HashSet::new();
-        if let Some(twice) = schema
-            .fields()
-            .iter()
-            .find(|field| !names.insert(field.name()))
-        {
+        if let Some(twice) = schema.fields().iter().find(|field| !names.insert(field.name())) {
             let name = quote(twice.name());
-            return Err(refuse(&format!(
-                "column {name} is there twice; rename one of them"
-            )));
+            return Err(refuse(&format!("column {name} is there twice; rename one of them")));
         }
         let cache_id = required(schema, "cache_id", "a string", is_string)?;
         let sample_id = required(schema, "sample_id", "an integer", DataType::is_integer)?;
         let weight = match schema.index_of("weight") {
             Err(_) => None,
-            Ok(_) => Some(required(schema, "weight", "a number", |ty| {
-                ty.is_integer() || ty.is_floating()
-            })?),
+            Ok(_) => Some(required(schema, "weight", "a number", |ty| ty.is_integer() || ty.is_floating())?),
         };
         let stored = set.columns().iter().map(|column| {
             let fits = |ty: &DataType| match column.ty {
@@ -312,28 +274,14 @@ impl Layout {
         let stored = stored.collect::<Result<Vec<_>>>()?;
         let mut used: HashSet<usize> = stored.iter().copied().chain(weight).collect();
         used.extend([cache_id, sample_id]);
-        let extra: Vec<_> = (0..schema.fields().len())
-            .filter(|n| !used.contains(n))
-            .collect();
+        let extra: Vec<_> = (0..schema.fields().len()).filter(|n| !used.contains(n)).collect();
         let extra_schema = Arc::new(schema.project(&extra).map_err(unusable)?);
-        Ok(Layout {
-            cache_id,
-            sample_id,
-            weight,
-            stored,
-            extra,
-            extra_schema,
-        })
+        Ok(Layout { cache_id, sample_id, weight, stored, extra, extra_schema })
     }
 }
 
 /// The place of a column that must be there with the right type.
-fn required(
-    schema: &Schema,
-    name: &str,
-    wanted: &str,
-    fits: impl Fn(&DataType) -> bool,
-) -> Result<usize> {
+fn required(schema: &Schema, name: &str, wanted: &str, fits: impl Fn(&DataType) -> bool) -> Result<usize> {
     let name_shown = quote(name);
     let (place, field) = schema.column_with_name(name).ok_or_else(|| {
         refuse(&format!(
@@ -358,19 +306,12 @@ fn is_string(ty: &DataType) -> bool {
 }
 
 fn column(batch: &RecordBatch, place: usize) -> Result<&ArrayRef> {
-    batch
-        .columns()
-        .get(place)
-        .ok_or_else(|| refuse("a batch of the table lacks a column"))
+    batch.columns().get(place).ok_or_else(|| refuse("a batch of the table lacks a column"))
 }
 
 /// A cell of a column in its stored form, printed like the stored value beside it.
 fn shown(ty: ColumnType, array: &ArrayRef, row: usize) -> String {
-    let spot = Spot {
-        source: 0,
-        chunk: 0,
-        row,
-    };
+    let spot = Spot { source: 0, chunk: 0, row };
     let chunks = Chunks::new(ty, [array].into_iter());
     chunks.map_or_else(String::new, |chunks| show(&chunks.value(spot)))
 }
@@ -414,10 +355,7 @@ impl RowCollector {
         match self.explicit {
             Some(rows) => Rows::Explicit(rows.into()),
             None if self.start == 0 && self.len == total => Rows::All,
-            None => Rows::Range {
-                start: self.start,
-                len: self.len,
-            },
+            None => Rows::Range { start: self.start, len: self.len },
         }
     }
 }

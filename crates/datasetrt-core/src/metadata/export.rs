@@ -40,13 +40,7 @@ impl Export {
             }
         }
         let schema = schema(&set, &selection);
-        Ok(Export {
-            set,
-            selection,
-            schema,
-            next: 0,
-            len,
-        })
+        Ok(Export { set, selection, schema, next: 0, len })
     }
 
     /// The schema of every batch.
@@ -57,9 +51,7 @@ impl Export {
     fn batch(&self, start: u64, count: usize) -> Result<RecordBatch> {
         let total = self.set.rows();
         let range = start..start.saturating_add(count as u64);
-        let globals: Option<Vec<u64>> = range
-            .map(|place| self.selection.rows.get(place, total))
-            .collect();
+        let globals: Option<Vec<u64>> = range.map(|place| self.selection.rows.get(place, total)).collect();
         let globals = globals.ok_or_else(|| bug("rows end early"))?;
         let at = self.set.addresses(&globals)?;
         let mut columns = vec![self.cache_ids(&at)?, self.sample_ids(&globals, &at)?];
@@ -78,24 +70,12 @@ impl Export {
         let mut views = StringViewBuilder::with_capacity(at.spots.len());
         let mut blocks: Vec<Option<(u32, u32)>> = vec![None; self.set.caches().len()];
         for spot in &at.spots {
-            let slot = blocks
-                .get_mut(spot.source)
-                .ok_or_else(|| bug("unknown cache"))?;
-            let cache = self
-                .set
-                .caches()
-                .get(spot.source)
-                .ok_or_else(|| bug("unknown cache"))?;
+            let slot = blocks.get_mut(spot.source).ok_or_else(|| bug("unknown cache"))?;
+            let cache = self.set.caches().get(spot.source).ok_or_else(|| bug("unknown cache"))?;
             let id = cache.cache_id();
-            let (block, len) = *slot.get_or_insert_with(|| {
-                (
-                    views.append_block(Buffer::from(id.as_bytes())),
-                    id.len() as u32,
-                )
-            });
-            views
-                .try_append_view(block, 0, len)
-                .map_err(|e| bug(&e.to_string()))?;
+            let (block, len) = *slot
+                .get_or_insert_with(|| (views.append_block(Buffer::from(id.as_bytes())), id.len() as u32));
+            views.try_append_view(block, 0, len).map_err(|e| bug(&e.to_string()))?;
         }
         let array: StringViewArray = views.finish();
         Ok(Arc::new(array))
@@ -108,9 +88,7 @@ impl Export {
         };
         let sources = at.spots.iter().map(|spot| spot.source);
         let ids: Option<Vec<i64>> = globals.iter().zip(sources).map(id).collect();
-        Ok(Arc::new(Int64Array::from(
-            ids.ok_or_else(|| bug("a row before its cache"))?,
-        )))
+        Ok(Arc::new(Int64Array::from(ids.ok_or_else(|| bug("a row before its cache"))?)))
     }
 
     fn weights(&self, start: usize, count: usize) -> Result<ArrayRef> {
@@ -118,10 +96,7 @@ impl Export {
             None => vec![1.0; count],
             Some(weights) => {
                 let end = start.saturating_add(count);
-                weights
-                    .get(start..end)
-                    .ok_or_else(|| bug("weights end early"))?
-                    .to_vec()
+                weights.get(start..end).ok_or_else(|| bug("weights end early"))?.to_vec()
             }
         };
         Ok(Arc::new(Float64Array::from(weights)))
@@ -139,11 +114,7 @@ impl Iterator for Export {
         let count = left.min(MAX_BATCH_ROWS as u64);
         let batch = self.batch(self.next, count as usize);
         // After an error the rows that follow would be taken for the ones before: stop.
-        self.next = if batch.is_ok() {
-            self.next.saturating_add(count)
-        } else {
-            self.len
-        };
+        self.next = if batch.is_ok() { self.next.saturating_add(count) } else { self.len };
         Some(batch)
     }
 }
@@ -156,17 +127,10 @@ fn schema(set: &CacheSet, selection: &Selection) -> SchemaRef {
     fields.extend(set.schema().fields().iter().cloned());
     fields.push(Arc::new(Field::new("weight", DataType::Float64, false)));
     let extra = selection.extra.as_ref().map(|extra| extra.schema());
-    fields.extend(
-        extra
-            .iter()
-            .flat_map(|schema| schema.fields().iter().cloned()),
-    );
+    fields.extend(extra.iter().flat_map(|schema| schema.fields().iter().cloned()));
     Arc::new(Schema::new(fields))
 }
 
 fn bug(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Bug,
-        format!("the active table cannot be exported: {what}"),
-    )
+    Error::new(ErrorKind::Bug, format!("the active table cannot be exported: {what}"))
 }

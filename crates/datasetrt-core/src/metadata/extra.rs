@@ -61,10 +61,7 @@ fn delivered(name: &str, ty: ColumnType, array: &ArrayRef) -> Result<ArrayRef> {
     }
     cast(array, &ty.arrow()).map_err(|e| {
         let name = quote(name);
-        Error::new(
-            ErrorKind::InvalidTable,
-            format!("column {name} cannot be delivered: {e}"),
-        )
+        Error::new(ErrorKind::InvalidTable, format!("column {name} cannot be delivered: {e}"))
     })
 }
 
@@ -79,22 +76,13 @@ const FEED_BYTES: usize = 1 << 16;
 ///
 /// `bug` for a column that is none of the four types; see [`deliverable`].
 pub fn digest(batch: &RecordBatch, feed: &mut dyn FnMut(&[u8])) -> Result<()> {
-    let mut bytes = Feeder {
-        pending: Vec::with_capacity(FEED_BYTES),
-        feed,
-    };
+    let mut bytes = Feeder { pending: Vec::with_capacity(FEED_BYTES), feed };
     bytes.word(batch.num_rows() as u64);
     bytes.word(batch.num_columns() as u64);
     for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let ty = ColumnType::ALL
-            .into_iter()
-            .find(|ty| ty.arrow() == *array.data_type());
+        let ty = ColumnType::ALL.into_iter().find(|ty| ty.arrow() == *array.data_type());
         let ty = ty.ok_or_else(|| {
-            let message = format!(
-                "column '{}' has no digest: {}",
-                field.name(),
-                array.data_type()
-            );
+            let message = format!("column '{}' has no digest: {}", field.name(), array.data_type());
             Error::new(ErrorKind::Bug, message)
         })?;
         bytes.text(field.name());
@@ -102,17 +90,11 @@ pub fn digest(batch: &RecordBatch, feed: &mut dyn FnMut(&[u8])) -> Result<()> {
         match ty {
             ColumnType::Bool => bytes.cells(array.as_boolean(), |b, v| b.put(&[u8::from(v)])),
             ColumnType::Int64 => {
-                bytes.cells(array.as_primitive::<Int64Type>(), |b, v| {
-                    b.put(&v.to_le_bytes())
-                });
+                bytes.cells(array.as_primitive::<Int64Type>(), |b, v| b.put(&v.to_le_bytes()));
             }
             ColumnType::Float64 => {
                 bytes.cells(array.as_primitive::<Float64Type>(), |b, v| {
-                    b.word(if v.is_nan() {
-                        f64::NAN.to_bits()
-                    } else {
-                        v.to_bits()
-                    });
+                    b.word(if v.is_nan() { f64::NAN.to_bits() } else { v.to_bits() });
                 });
             }
             ColumnType::String => bytes.cells(array.as_string::<i64>(), Feeder::text),

@@ -80,11 +80,7 @@ impl<W: Write> MetadataWriter<W> {
             })
             .collect();
         let schema = arrow_schema(columns.iter().map(|c| (c.name.as_str(), Some(c.ty))));
-        Ok(MetadataWriter {
-            writer: ipc_writer(out, &schema)?,
-            schema,
-            columns,
-        })
+        Ok(MetadataWriter { writer: ipc_writer(out, &schema)?, schema, columns })
     }
 
     /// Adds the rows of one shard, which starts a new record batch.
@@ -124,10 +120,7 @@ fn ipc_writer<W: Write>(out: W, schema: &SchemaRef) -> Result<FileWriter<W>> {
 fn write_error(error: &ArrowError) -> Error {
     match error {
         ArrowError::IoError(_, source) => Error::io("write", Path::new("metadata.arrow"), source),
-        other => Error::new(
-            ErrorKind::Bug,
-            format!("metadata could not be encoded: {other}"),
-        ),
+        other => Error::new(ErrorKind::Bug, format!("metadata could not be encoded: {other}")),
     }
 }
 
@@ -141,9 +134,7 @@ fn columns_of(batches: &[RecordBatch]) -> Result<Vec<(String, Option<ColumnType>
         .enumerate()
         .map(|(number, field)| {
             let known = batches.iter().filter_map(|b| b.columns().get(number));
-            let ty = known
-                .map(|array| array.data_type())
-                .find(|ty| **ty != DataType::Null);
+            let ty = known.map(|array| array.data_type()).find(|ty| **ty != DataType::Null);
             Ok((field.name().clone(), ty.map(column_type).transpose()?))
         })
         .collect()
@@ -157,10 +148,7 @@ fn column_type(ty: &DataType) -> Result<ColumnType> {
 }
 
 fn mismatch(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Bug,
-        format!("metadata batches do not fit their file: {what}"),
-    )
+    Error::new(ErrorKind::Bug, format!("metadata batches do not fit their file: {what}"))
 }
 
 /// The same rows in batches whose borders and bytes depend on the rows alone.
@@ -174,21 +162,13 @@ fn rebatched<'a>(
 }
 
 /// Rows `start..start + count` of the batches, as one batch that shares nothing with them.
-fn rebuild(
-    schema: &SchemaRef,
-    batches: &[RecordBatch],
-    start: usize,
-    count: usize,
-) -> Result<RecordBatch> {
+fn rebuild(schema: &SchemaRef, batches: &[RecordBatch], start: usize, count: usize) -> Result<RecordBatch> {
     let pieces = pieces(batches, start, count);
     for piece in &pieces {
         check_fields(schema, piece)?;
     }
     let columns = schema.fields().iter().enumerate().map(|(number, field)| {
-        let parts: Vec<_> = pieces
-            .iter()
-            .filter_map(|p| p.columns().get(number))
-            .collect();
+        let parts: Vec<_> = pieces.iter().filter_map(|p| p.columns().get(number)).collect();
         rebuild_column(field.data_type(), &parts, count)
     });
     let columns = columns.collect::<Result<_>>()?;
@@ -215,19 +195,11 @@ fn pieces(batches: &[RecordBatch], start: usize, count: usize) -> Vec<RecordBatc
 
 fn check_fields(schema: &SchemaRef, batch: &RecordBatch) -> Result<()> {
     let fits = schema.fields().len() == batch.num_columns()
-        && schema
-            .fields()
-            .iter()
-            .zip(batch.schema_ref().fields())
-            .all(|(want, got)| {
-                let ty = got.data_type();
-                want.name() == got.name() && (ty == want.data_type() || *ty == DataType::Null)
-            });
-    if fits {
-        Ok(())
-    } else {
-        Err(mismatch(&format!("{} but {schema}", batch.schema_ref())))
-    }
+        && schema.fields().iter().zip(batch.schema_ref().fields()).all(|(want, got)| {
+            let ty = got.data_type();
+            want.name() == got.name() && (ty == want.data_type() || *ty == DataType::Null)
+        });
+    if fits { Ok(()) } else { Err(mismatch(&format!("{} but {schema}", batch.schema_ref()))) }
 }
 
 /// One column, cell by cell. `parts` have type `ty`, or `Null`.

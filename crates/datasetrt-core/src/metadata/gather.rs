@@ -33,10 +33,7 @@ pub(super) type Sources<'a> = [Option<&'a Chunks>];
 
 impl Chunks {
     /// The column from its arrays; none if an array has another type.
-    pub(super) fn new<'a>(
-        ty: ColumnType,
-        mut arrays: impl Iterator<Item = &'a ArrayRef>,
-    ) -> Option<Self> {
+    pub(super) fn new<'a>(ty: ColumnType, mut arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<Self> {
         fn all<'a, A: Clone + 'a>(arrays: impl Iterator<Item = Option<&'a A>>) -> Option<Vec<A>> {
             arrays.map(Option::<&A>::cloned).collect()
         }
@@ -120,27 +117,21 @@ pub(super) fn first_difference(
         spots: &[Spot],
         same: impl Fn(Option<T>, Spot) -> bool,
     ) -> Option<usize> {
-        actual
-            .zip(spots)
-            .position(|(cell, spot)| !same(cell, *spot))
+        actual.zip(spots).position(|(cell, spot)| !same(cell, *spot))
     }
     match ty {
-        ColumnType::Bool => differ(actual.as_boolean().iter(), spots, |cell, s| {
-            cell == bool_at(sources, s)
-        }),
+        ColumnType::Bool => differ(actual.as_boolean().iter(), spots, |cell, s| cell == bool_at(sources, s)),
         ColumnType::Int64 => {
             let actual = actual.as_primitive::<Int64Type>();
             differ(actual.iter(), spots, |cell, s| cell == int_at(sources, s))
         }
         ColumnType::Float64 => {
             let actual = actual.as_primitive::<Float64Type>();
-            differ(actual.iter(), spots, |cell, s| {
-                same_float(cell, float_at(sources, s))
-            })
+            differ(actual.iter(), spots, |cell, s| same_float(cell, float_at(sources, s)))
         }
-        ColumnType::String => differ(actual.as_string::<i64>().iter(), spots, |cell, s| {
-            cell == str_at(sources, s)
-        }),
+        ColumnType::String => {
+            differ(actual.as_string::<i64>().iter(), spots, |cell, s| cell == str_at(sources, s))
+        }
     }
 }
 

@@ -44,11 +44,15 @@ pub(super) fn damaged(what: impl std::fmt::Display) -> Error {
 /// Decodes a whole file. The arrays share `bytes`.
 pub(super) fn decode(bytes: Buffer) -> Result<Decoded> {
     let bytes = aligned(bytes);
-    // The second line of defence. Whoever forges a file recomputes its checksum as well, so these
-    // bytes can be anything; every check we know of is below, and a panic in a dependency that
-    // slipped through must not take the user's process with it.
-    catch_unwind(AssertUnwindSafe(|| decode_file(&bytes)))
-        .unwrap_or_else(|_| Err(damaged("decoding it failed unexpectedly")))
+    guarded(|| decode_file(&bytes))
+}
+
+/// The second line of defence. Whoever forges a file recomputes its checksum as well, so these
+/// bytes can be anything. Every check we know of is below; should a panic of a dependency slip
+/// through, it must not take the user's process with it.
+pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Nothing outlives a panic that it could have left half done: decoding only makes new values.
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| Err(damaged("decoding it failed unexpectedly")))
 }
 
 /// The same bytes at an aligned address; a copy only where they lie at an odd one.
@@ -64,15 +68,10 @@ fn aligned(bytes: Buffer) -> Buffer {
 pub(super) fn decode_file(bytes: &Buffer) -> Result<Decoded> {
     let footer_range = footer_range(bytes)?;
     let body_end = footer_range.start;
-    let footer = bytes
-        .get(footer_range)
-        .ok_or_else(|| damaged("the footer is cut off"))?;
+    let footer = bytes.get(footer_range).ok_or_else(|| damaged("the footer is cut off"))?;
     let footer = ipc::root_as_footer(footer).map_err(|e| damaged(format!("footer: {e}")))?;
     if footer.version() != ipc::MetadataVersion::V5 {
-        return Err(damaged(format!(
-            "version {:?} of the Arrow format",
-            footer.version()
-        )));
+        return Err(damaged(format!("version {:?} of the Arrow format", footer.version())));
     }
     if footer.dictionaries().is_some_and(|d| !d.is_empty()) {
         return Err(damaged("dictionaries, which metadata never has"));
@@ -88,9 +87,8 @@ pub(super) fn decode_file(bytes: &Buffer) -> Result<Decoded> {
         end = frame.body_end;
         let arrays = read_batch(bytes, &frame, &columns)?;
         let options = RecordBatchOptions::new().with_row_count(Some(arrays.rows));
-        let batch =
-            RecordBatch::try_new_with_options(Arc::clone(&schema), arrays.columns, &options)
-                .map_err(damaged)?;
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), arrays.columns, &options)
+            .map_err(damaged)?;
         batches.push(batch);
     }
     Ok(Decoded { columns, batches })
@@ -108,10 +106,7 @@ fn footer_range(bytes: &[u8]) -> Result<std::ops::Range<usize>> {
         return Err(cut());
     }
     let length = usize::try_from(i32::from_le_bytes(*length)).map_err(|_| cut())?;
-    let start = rest
-        .len()
-        .checked_sub(length)
-        .filter(|start| *start >= MAGIC.len());
+    let start = rest.len().checked_sub(length).filter(|start| *start >= MAGIC.len());
     Ok(start.ok_or_else(cut)?..rest.len())
 }
 
@@ -142,9 +137,7 @@ fn column(field: ipc::Field<'_>) -> Result<(String, Option<ColumnType>)> {
     let nested = field.children().is_some_and(|c| !c.is_empty()) || field.dictionary().is_some();
     match ty {
         Some(ty) if !nested => Ok((name, ty)),
-        _ => Err(damaged(format!(
-            "column '{name}' has a type that metadata never has"
-        ))),
+        _ => Err(damaged(format!("column '{name}' has a type that metadata never has"))),
     }
 }
 
@@ -168,26 +161,16 @@ impl Frame {
         if !in_order || body_start % VALUE_ALIGNMENT != 0 {
             return Err(outside());
         }
-        Ok(Frame {
-            message: message_start..body_start,
-            body_start,
-            body_end,
-        })
+        Ok(Frame { message: message_start..body_start, body_start, body_end })
     }
 
     /// The message, whose prefix must agree with the footer.
     fn message<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8]> {
         let wrong = || damaged("a record batch does not start where the footer says");
-        let prefix = bytes
-            .get(..self.message.start)
-            .and_then(<[u8]>::last_chunk::<PREFIX_BYTES>);
-        let (marker, length) = prefix
-            .and_then(|p| p.split_first_chunk::<4>())
-            .ok_or_else(wrong)?;
+        let prefix = bytes.get(..self.message.start).and_then(<[u8]>::last_chunk::<PREFIX_BYTES>);
+        let (marker, length) = prefix.and_then(|p| p.split_first_chunk::<4>()).ok_or_else(wrong)?;
         let length = length.first_chunk::<4>().copied().map(i32::from_le_bytes);
-        let length = length
-            .and_then(|l| usize::try_from(l).ok())
-            .ok_or_else(wrong)?;
+        let length = length.and_then(|l| usize::try_from(l).ok()).ok_or_else(wrong)?;
         if marker != &CONTINUATION || length != self.message.len() {
             return Err(wrong());
         }
@@ -200,52 +183,28 @@ struct Arrays {
     rows: usize,
 }
 
-fn read_batch(
-    bytes: &Buffer,
-    frame: &Frame,
-    columns: &[(String, Option<ColumnType>)],
-) -> Result<Arrays> {
-    let message = ipc::root_as_message(frame.message(bytes)?)
-        .map_err(|e| damaged(format!("record batch: {e}")))?;
+fn read_batch(bytes: &Buffer, frame: &Frame, columns: &[(String, Option<ColumnType>)]) -> Result<Arrays> {
+    let message =
+        ipc::root_as_message(frame.message(bytes)?).map_err(|e| damaged(format!("record batch: {e}")))?;
     let body_length = frame.body_end.saturating_sub(frame.body_start);
     if usize::try_from(message.bodyLength()) != Ok(body_length) {
-        return Err(damaged(
-            "a record batch and the footer disagree about its length",
-        ));
+        return Err(damaged("a record batch and the footer disagree about its length"));
     }
-    let batch = message
-        .header_as_record_batch()
-        .ok_or_else(|| damaged("a message is no record batch"))?;
+    let batch = message.header_as_record_batch().ok_or_else(|| damaged("a message is no record batch"))?;
     if batch.compression().is_some() {
         return Err(damaged("compressed record batches"));
     }
-    let rows = usize::try_from(batch.length())
-        .ok()
-        .filter(|rows| *rows <= MAX_BATCH_ROWS);
+    let rows = usize::try_from(batch.length()).ok().filter(|rows| *rows <= MAX_BATCH_ROWS);
     let rows = rows.ok_or_else(|| damaged(format!("a batch of {} rows", batch.length())))?;
     let mut cursor = Cursor {
         body: bytes.slice_with_length(frame.body_start, body_length),
-        nodes: batch
-            .nodes()
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .into_iter(),
-        buffers: batch
-            .buffers()
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .into_iter(),
+        nodes: batch.nodes().into_iter().flatten().collect::<Vec<_>>().into_iter(),
+        buffers: batch.buffers().into_iter().flatten().collect::<Vec<_>>().into_iter(),
         rows,
     };
     let columns = columns
         .iter()
-        .map(|(name, ty)| {
-            cursor
-                .array(*ty)
-                .map_err(|what| damaged(format!("column '{name}': {what}")))
-        })
+        .map(|(name, ty)| cursor.array(*ty).map_err(|what| damaged(format!("column '{name}': {what}"))))
         .collect::<Result<_>>()?;
     if cursor.nodes.next().is_some() || cursor.buffers.next().is_some() {
         return Err(damaged("a record batch has more buffers than columns"));
@@ -269,11 +228,7 @@ impl Cursor<'_> {
         let node = self.nodes.next().ok_or("no description")?;
         let nulls = usize::try_from(node.null_count()).map_err(|_| "a negative null count")?;
         if usize::try_from(node.length()) != Ok(self.rows) || nulls > self.rows {
-            return Err(format!(
-                "{} rows with {nulls} nulls in a batch of {}",
-                node.length(),
-                self.rows
-            ));
+            return Err(format!("{} rows with {nulls} nulls in a batch of {}", node.length(), self.rows));
         }
         let Some(ty) = ty else {
             return Ok(Arc::new(NullArray::new(self.rows)));
@@ -322,10 +277,7 @@ impl Cursor<'_> {
     }
 
     /// `count` values of 64 bits.
-    fn words<T: arrow_buffer::ArrowNativeType>(
-        &mut self,
-        count: usize,
-    ) -> Columnar<ScalarBuffer<T>> {
+    fn words<T: arrow_buffer::ArrowNativeType>(&mut self, count: usize) -> Columnar<ScalarBuffer<T>> {
         let buffer = self.buffer()?;
         // No overflow: a batch has at most 65,536 rows.
         if buffer.len() < count * size_of::<T>() {

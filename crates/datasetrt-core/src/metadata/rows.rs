@@ -50,12 +50,7 @@ impl RowBuilder {
     pub fn new(declared: Option<Vec<(String, ColumnType)>>) -> Result<Self> {
         match declared {
             None => Ok(Self::empty()),
-            Some(columns) => Self::resume(
-                columns
-                    .into_iter()
-                    .map(|(name, ty)| (name, Some(ty)))
-                    .collect(),
-            ),
+            Some(columns) => Self::resume(columns.into_iter().map(|(name, ty)| (name, Some(ty))).collect()),
         }
     }
 
@@ -105,27 +100,18 @@ impl RowBuilder {
     /// `invalid-metadata`, naming the sample, the field, the value and the cure. Nothing changes.
     pub fn push(&mut self, sample: u64, row: &[(&str, Value<'_>)]) -> Result<()> {
         if !self.columns_known {
-            let columns = row
-                .iter()
-                .map(|(name, _)| ((*name).to_owned(), None))
-                .collect();
-            self.set_columns(columns)
-                .map_err(|e| wording::in_sample(sample, &e))?;
+            let columns = row.iter().map(|(name, _)| ((*name).to_owned(), None)).collect();
+            self.set_columns(columns).map_err(|e| wording::in_sample(sample, &e))?;
         }
         if !self.same_order(row) {
             self.positions = self.find_positions(sample, row)?;
         }
-        let fields = self
-            .positions
-            .iter()
-            .filter_map(|position| row.get(*position));
+        let fields = self.positions.iter().filter_map(|position| row.get(*position));
         for ((name, ty), (_, value)) in self.columns.iter().zip(fields.clone()) {
             check_value(sample, name, *ty, value)?;
         }
         // Nothing below fails: a refused row has left no trace.
-        for ((cells, (_, ty)), (_, value)) in
-            self.cells.iter_mut().zip(&mut self.columns).zip(fields)
-        {
+        for ((cells, (_, ty)), (_, value)) in self.cells.iter_mut().zip(&mut self.columns).zip(fields) {
             if let (None, Some(decided)) = (*ty, value.column_type()) {
                 *ty = Some(decided);
                 *cells = Cells::new(*ty, self.rows);
@@ -139,24 +125,16 @@ impl RowBuilder {
     /// Whether the row names its fields in the order of the row before.
     fn same_order(&self, row: &[(&str, Value<'_>)]) -> bool {
         row.len() == self.columns.len()
-            && self
-                .columns
-                .iter()
-                .zip(&self.positions)
-                .all(|((name, _), position)| {
-                    row.get(*position)
-                        .is_some_and(|(field, _)| *field == name.as_str())
-                })
+            && self.columns.iter().zip(&self.positions).all(|((name, _), position)| {
+                row.get(*position).is_some_and(|(field, _)| *field == name.as_str())
+            })
     }
 
     /// The position of each column's field; an error if fields and columns differ.
     fn find_positions(&self, sample: u64, row: &[(&str, Value<'_>)]) -> Result<Vec<usize>> {
         let mut found = vec![None; self.columns.len()];
         for (position, (field, value)) in row.iter().enumerate() {
-            let slot = self
-                .numbers
-                .get(*field)
-                .and_then(|number| found.get_mut(*number));
+            let slot = self.numbers.get(*field).and_then(|number| found.get_mut(*number));
             match slot {
                 None => return Err(self.unknown_field(sample, field, value)),
                 Some(Some(_)) => {
@@ -175,16 +153,8 @@ impl RowBuilder {
         if let Err(error) = check_column_name(field) {
             return wording::in_sample(sample, &error);
         }
-        let names: Vec<_> = self
-            .columns
-            .iter()
-            .map(|(name, _)| wording::quote(name))
-            .collect();
-        let names = if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.join(", ")
-        };
+        let names: Vec<_> = self.columns.iter().map(|(name, _)| wording::quote(name)).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         wording::unknown_field(sample, field, value, &wording::shorten(&names))
     }
 
@@ -216,20 +186,12 @@ impl RowBuilder {
     /// `bug` if the columns do not form a batch, which no rows can cause.
     pub fn take_batch(&mut self) -> Result<RecordBatch> {
         let schema = arrow_schema(self.columns.iter().map(|(name, ty)| (name.as_str(), *ty)));
-        let arrays = self
-            .cells
-            .iter_mut()
-            .map(|cells| cells.finish(self.rows))
-            .collect();
+        let arrays = self.cells.iter_mut().map(|cells| cells.finish(self.rows)).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         self.rows = 0;
         self.byte_size = 0;
-        RecordBatch::try_new_with_options(schema, arrays, &options).map_err(|e| {
-            Error::new(
-                ErrorKind::Bug,
-                format!("metadata rows do not form a batch: {e}"),
-            )
-        })
+        RecordBatch::try_new_with_options(schema, arrays, &options)
+            .map_err(|e| Error::new(ErrorKind::Bug, format!("metadata rows do not form a batch: {e}")))
     }
 }
 
@@ -240,9 +202,7 @@ fn check_value(sample: u64, field: &str, ty: Option<ColumnType>, value: &Value<'
         (None, _) | (_, Value::Null) => Ok(()),
         (Some(ty), value) if value.column_type() == Some(ty) => Ok(()),
         (Some(ColumnType::Float64), Value::Int(v)) if is_exact(*v) => Ok(()),
-        (Some(ColumnType::Float64), Value::Int(v)) => {
-            Err(wording::inexact_float(sample, field, *v))
-        }
+        (Some(ColumnType::Float64), Value::Int(v)) => Err(wording::inexact_float(sample, field, *v)),
         (Some(ty), value) => Err(wording::wrong_type(sample, field, ty, value)),
     }
 }
@@ -291,10 +251,7 @@ impl Cells {
             (Cells::Str(b), Value::Null) => b.append_null(),
             (_, value) => {
                 let value = wording::describe(value);
-                return Err(Error::new(
-                    ErrorKind::Bug,
-                    format!("unchecked metadata value {value}"),
-                ));
+                return Err(Error::new(ErrorKind::Bug, format!("unchecked metadata value {value}")));
             }
         }
         Ok(8)
@@ -320,54 +277,32 @@ mod tests {
     use super::*;
 
     fn refused(builder: &mut RowBuilder, sample: u64, row: &[(&str, Value<'_>)]) -> String {
-        let (len, size, columns) = (
-            builder.len(),
-            builder.byte_size(),
-            builder.columns().to_vec(),
-        );
-        let error = builder
-            .push(sample, row)
-            .expect_err("the row must be refused");
+        let (len, size, columns) = (builder.len(), builder.byte_size(), builder.columns().to_vec());
+        let error = builder.push(sample, row).expect_err("the row must be refused");
         assert_eq!(error.kind(), ErrorKind::InvalidMetadata);
         assert_eq!(error.sample_id(), Some(sample));
-        assert_eq!(
-            (builder.len(), builder.byte_size()),
-            (len, size),
-            "a refused row left a trace"
-        );
+        assert_eq!((builder.len(), builder.byte_size()), (len, size), "a refused row left a trace");
         assert_eq!(builder.columns(), columns);
         error.message().to_owned()
     }
 
     fn started() -> RowBuilder {
         let mut builder = RowBuilder::new(None).unwrap();
-        builder
-            .push(0, &[("label", Value::Int(1)), ("name", Value::Null)])
-            .unwrap();
+        builder.push(0, &[("label", Value::Int(1)), ("name", Value::Null)]).unwrap();
         builder
     }
 
     #[test]
     fn the_first_value_that_is_not_null_decides() {
         let mut builder = started();
-        builder
-            .push(1, &[("name", Value::Str("x")), ("label", Value::Null)])
-            .unwrap();
-        builder
-            .push(2, &[("label", Value::Int(3)), ("name", Value::Str(""))])
-            .unwrap();
-        assert_eq!(
-            builder.columns()[1],
-            ("name".to_owned(), Some(ColumnType::String))
-        );
+        builder.push(1, &[("name", Value::Str("x")), ("label", Value::Null)]).unwrap();
+        builder.push(2, &[("label", Value::Int(3)), ("name", Value::Str(""))]).unwrap();
+        assert_eq!(builder.columns()[1], ("name".to_owned(), Some(ColumnType::String)));
         let batch = builder.take_batch().unwrap();
         let labels = batch.column(0).as_primitive::<Int64Type>();
         assert_eq!(labels.iter().collect::<Vec<_>>(), [Some(1), None, Some(3)]);
         let names = batch.column(1).as_string::<i64>();
-        assert_eq!(
-            names.iter().collect::<Vec<_>>(),
-            [None, Some("x"), Some("")]
-        );
+        assert_eq!(names.iter().collect::<Vec<_>>(), [None, Some("x"), Some("")]);
         assert!(builder.is_empty());
     }
 
@@ -376,19 +311,10 @@ mod tests {
         let mut builder = started();
         let first = builder.take_batch().unwrap();
         assert_eq!(first.column(1).data_type(), &arrow_schema::DataType::Null);
-        builder
-            .push(1, &[("label", Value::Int(1)), ("name", Value::Bool(true))])
-            .unwrap();
+        builder.push(1, &[("label", Value::Int(1)), ("name", Value::Bool(true))]).unwrap();
         assert_eq!(builder.take_batch().unwrap().column(1).len(), 1);
-        let message = refused(
-            &mut builder,
-            2,
-            &[("label", Value::Int(1)), ("name", Value::Str("x"))],
-        );
-        assert!(
-            message.contains("'name' is bool but got string 'x'"),
-            "{message}"
-        );
+        let message = refused(&mut builder, 2, &[("label", Value::Int(1)), ("name", Value::Str("x"))]);
+        assert!(message.contains("'name' is bool but got string 'x'"), "{message}");
     }
 
     #[test]
@@ -403,10 +329,7 @@ mod tests {
             assert!(message.contains(&inexact.to_string()), "{message}");
         }
         let batch = builder.take_batch().unwrap();
-        assert_eq!(
-            batch.column(0).as_primitive::<Float64Type>().value(5),
-            -(2f64.powi(63))
-        );
+        assert_eq!(batch.column(0).as_primitive::<Float64Type>().value(5), -(2f64.powi(63)));
     }
 
     #[test]
@@ -414,42 +337,18 @@ mod tests {
         let mut b = started();
         let name = ("name", Value::Null);
         for (row, words) in [
-            (
-                vec![("label", Value::Float(0.5)), name],
-                "'label' is int64 but got float 0.5",
-            ),
-            (
-                vec![("label", Value::Bool(true)), name],
-                "'label' is int64 but got bool True",
-            ),
-            (
-                vec![("label", Value::Str("x")), name],
-                "'label' is int64 but got string 'x'",
-            ),
+            (vec![("label", Value::Float(0.5)), name], "'label' is int64 but got float 0.5"),
+            (vec![("label", Value::Bool(true)), name], "'label' is int64 but got bool True"),
+            (vec![("label", Value::Str("x")), name], "'label' is int64 but got string 'x'"),
             (vec![("label", Value::Int(1))], "'name' is missing"),
             (vec![], "'label' is missing"),
-            (
-                vec![("other", Value::Int(1))],
-                "'other' (1) is not among the columns ('label', 'name')",
-            ),
-            (
-                vec![("label", Value::Int(1)), name, ("weight", Value::Int(1))],
-                "'weight' is reserved",
-            ),
-            (
-                vec![("label", Value::Int(1)), ("label", Value::Int(1))],
-                "'label' is given twice",
-            ),
-            (
-                vec![("name", Value::Bool(true)), ("label", Value::Float(1.0))],
-                "'label' is int64",
-            ),
+            (vec![("other", Value::Int(1))], "'other' (1) is not among the columns ('label', 'name')"),
+            (vec![("label", Value::Int(1)), name, ("weight", Value::Int(1))], "'weight' is reserved"),
+            (vec![("label", Value::Int(1)), ("label", Value::Int(1))], "'label' is given twice"),
+            (vec![("name", Value::Bool(true)), ("label", Value::Float(1.0))], "'label' is int64"),
         ] {
             let message = refused(&mut b, 2, &row);
-            assert!(
-                message.starts_with("sample 2: field ") && message.contains(words),
-                "{message}"
-            );
+            assert!(message.starts_with("sample 2: field ") && message.contains(words), "{message}");
             assert!(!message.contains('\n'));
         }
         assert_eq!(b.take_batch().unwrap().num_rows(), 1);
@@ -459,22 +358,11 @@ mod tests {
     fn bad_first_rows_and_declarations() {
         let mut builder = RowBuilder::new(None).unwrap();
         for name in ["", "cache_id", "a\0"] {
-            refused(
-                &mut builder,
-                0,
-                &[("ok", Value::Int(1)), (name, Value::Int(1))],
-            );
+            refused(&mut builder, 0, &[("ok", Value::Int(1)), (name, Value::Int(1))]);
         }
-        refused(
-            &mut builder,
-            0,
-            &[("a", Value::Int(1)), ("a", Value::Int(1))],
-        );
+        refused(&mut builder, 0, &[("a", Value::Int(1)), ("a", Value::Int(1))]);
         builder.push(0, &[("other", Value::Int(1))]).unwrap();
-        let twice = vec![
-            ("a".to_owned(), ColumnType::Bool),
-            ("a".to_owned(), ColumnType::Bool),
-        ];
+        let twice = vec![("a".to_owned(), ColumnType::Bool), ("a".to_owned(), ColumnType::Bool)];
         assert!(RowBuilder::new(Some(twice)).is_err());
     }
 
@@ -493,9 +381,7 @@ mod tests {
     #[test]
     fn size_grows_with_text() {
         let mut builder = RowBuilder::new(None).unwrap();
-        builder
-            .push(0, &[("t", Value::Str(&"x".repeat(1000)))])
-            .unwrap();
+        builder.push(0, &[("t", Value::Str(&"x".repeat(1000)))]).unwrap();
         assert!(builder.byte_size() >= 1000);
         builder.take_batch().unwrap();
         assert_eq!(builder.byte_size(), 0);

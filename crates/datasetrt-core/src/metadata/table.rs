@@ -35,21 +35,12 @@ impl Table {
     pub fn decode(bytes: Buffer, columns: &[ColumnInfo], rows: u64) -> Result<Self> {
         let decoded = ipc::decode(bytes)?;
         let expected = columns.iter().map(|c| (c.name.as_str(), Some(c.ty)));
-        if !decoded
-            .columns
-            .iter()
-            .map(|(name, ty)| (name.as_str(), *ty))
-            .eq(expected)
-        {
+        if !decoded.columns.iter().map(|(name, ty)| (name.as_str(), *ty)).eq(expected) {
             return Err(damaged("its columns are not those in the manifest"));
         }
         check_names(columns)?;
         // Without empty ones every batch has its own first row, and a row is found by it.
-        let batches: Vec<_> = decoded
-            .batches
-            .into_iter()
-            .filter(|batch| batch.num_rows() > 0)
-            .collect();
+        let batches: Vec<_> = decoded.batches.into_iter().filter(|batch| batch.num_rows() > 0).collect();
         let mut starts = Vec::with_capacity(batches.len());
         let mut found = 0_u64;
         for batch in &batches {
@@ -102,9 +93,7 @@ impl Table {
             spots.push(self.spot(*row, hint)?);
         }
         let gathered = self.types.iter().zip(&self.columns);
-        let columns = gathered
-            .map(|(ty, column)| gather(*ty, &[Some(column)], &spots))
-            .collect();
+        let columns = gathered.map(|(ty, column)| gather(*ty, &[Some(column)], &spots)).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
             .map_err(|e| Error::new(ErrorKind::Bug, format!("taken rows form no batch: {e}")))
@@ -139,23 +128,16 @@ impl Table {
         let chunk = if self.in_chunk(row, hint) {
             hint
         } else {
-            self.starts
-                .partition_point(|start| *start <= row)
-                .saturating_sub(1)
+            self.starts.partition_point(|start| *start <= row).saturating_sub(1)
         };
         let start = self.starts.get(chunk).copied().unwrap_or_default();
         // Fits: a chunk has at most 65,536 rows.
-        Ok(Spot {
-            source: 0,
-            chunk,
-            row: (row - start) as usize,
-        })
+        Ok(Spot { source: 0, chunk, row: (row - start) as usize })
     }
 
     fn in_chunk(&self, row: u64, chunk: usize) -> bool {
         let next = chunk.checked_add(1).and_then(|next| self.starts.get(next));
-        self.starts.get(chunk).is_some_and(|start| *start <= row)
-            && row < next.copied().unwrap_or(self.rows)
+        self.starts.get(chunk).is_some_and(|start| *start <= row) && row < next.copied().unwrap_or(self.rows)
     }
 }
 
@@ -177,9 +159,7 @@ fn check_nulls(batches: &[RecordBatch], columns: &[ColumnInfo]) -> Result<()> {
         let nulls: u64 = arrays.map(|array| array.null_count() as u64).sum();
         if nulls != column.null_count {
             let (name, expected) = (&column.name, column.null_count);
-            return Err(damaged(format!(
-                "column '{name}' has {nulls} nulls, {expected} expected"
-            )));
+            return Err(damaged(format!("column '{name}' has {nulls} nulls, {expected} expected")));
         }
     }
     Ok(())

@@ -29,12 +29,8 @@ pub enum ColumnType {
 
 impl ColumnType {
     /// Every type.
-    pub const ALL: [ColumnType; 4] = [
-        ColumnType::Bool,
-        ColumnType::Int64,
-        ColumnType::Float64,
-        ColumnType::String,
-    ];
+    pub const ALL: [ColumnType; 4] =
+        [ColumnType::Bool, ColumnType::Int64, ColumnType::Float64, ColumnType::String];
 
     /// The spelling in manifests and messages.
     pub fn name(self) -> &'static str {
@@ -133,9 +129,7 @@ pub(super) fn arrow_schema<'a>(
     let field = |(name, ty): (&str, Option<ColumnType>)| {
         Field::new(name, ty.map_or(DataType::Null, ColumnType::arrow), true)
     };
-    Arc::new(Schema::new(
-        columns.into_iter().map(field).collect::<Vec<_>>(),
-    ))
+    Arc::new(Schema::new(columns.into_iter().map(field).collect::<Vec<_>>()))
 }
 
 #[cfg(test)]

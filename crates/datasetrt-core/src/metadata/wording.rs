@@ -54,11 +54,7 @@ pub(super) fn describe(value: &Value<'_>) -> String {
 }
 
 fn refuse(sample: u64, message: &str) -> Error {
-    Error::new(
-        ErrorKind::InvalidMetadata,
-        format!("sample {sample}: {message}"),
-    )
-    .at_sample(sample)
+    Error::new(ErrorKind::InvalidMetadata, format!("sample {sample}: {message}")).at_sample(sample)
 }
 
 /// A message that has no sample yet (a name that was declared, say), now with it.
@@ -69,10 +65,7 @@ pub(super) fn in_sample(sample: u64, error: &Error) -> Error {
 pub(super) fn bad_name(name: &str) -> Error {
     Error::new(
         ErrorKind::InvalidMetadata,
-        format!(
-            "field {} cannot name a column; use text that is not empty and has no NUL",
-            quote(name)
-        ),
+        format!("field {} cannot name a column; use text that is not empty and has no NUL", quote(name)),
     )
 }
 
@@ -80,26 +73,18 @@ pub(super) fn reserved_name(name: &str) -> Error {
     let [a, b, c] = RESERVED;
     Error::new(
         ErrorKind::InvalidMetadata,
-        format!(
-            "field '{name}' is reserved ({a}, {b} and {c} are columns of the dataset); rename it"
-        ),
+        format!("field '{name}' is reserved ({a}, {b} and {c} are columns of the dataset); rename it"),
     )
 }
 
 pub(super) fn repeated_name(name: &str) -> Error {
     let name = quote(name);
-    Error::new(
-        ErrorKind::InvalidMetadata,
-        format!("field {name} is given twice; give it once"),
-    )
+    Error::new(ErrorKind::InvalidMetadata, format!("field {name} is given twice; give it once"))
 }
 
 pub(super) fn missing_field(sample: u64, field: &str) -> Error {
     let field = quote(field);
-    refuse(
-        sample,
-        &format!("field {field} is missing; give None where there is no value"),
-    )
+    refuse(sample, &format!("field {field} is missing; give None where there is no value"))
 }
 
 pub(super) fn unknown_field(sample: u64, field: &str, value: &Value<'_>, columns: &str) -> Error {
@@ -189,16 +174,9 @@ mod tests {
     #[test]
     fn python_only_values() {
         let e = unsupported_value(7, "label", "list", "[1, 2]");
-        assert!(
-            e.message()
-                .starts_with("sample 7: field 'label' got list [1, 2]; "),
-            "{e}"
-        );
+        assert!(e.message().starts_with("sample 7: field 'label' got list [1, 2]; "), "{e}");
         let e = int_overflow(7, "label", "9223372036854775808");
-        assert!(
-            e.message().contains("int 9223372036854775808, which"),
-            "{e}"
-        );
+        assert!(e.message().contains("int 9223372036854775808, which"), "{e}");
         assert_eq!(e.kind(), ErrorKind::InvalidMetadata);
     }
 }

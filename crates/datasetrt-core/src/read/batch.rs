@@ -46,7 +46,11 @@ impl Wanted<'_> {
 
     fn explain(&self, error: &Error) -> Error {
         // Errors of the file itself name the file; those of the record only what is wrong with it.
-        if error.path().is_some() { error.clone().at_sample(self.sample) } else { self.cache.locate(error, self.sample, self.place) }
+        if error.path().is_some() {
+            error.clone().at_sample(self.sample)
+        } else {
+            self.cache.locate(error, self.sample, self.place)
+        }
     }
 }
 
@@ -90,7 +94,8 @@ fn unpack(wanted: &Wanted<'_>, record: &[u8]) -> Result<Vec<u8>> {
     let frame = Frame::parse(wanted.cache.rules(), wanted.sample, record)?;
     // Before the allocation: a damaged length must not cost memory.
     frame.verify()?;
-    let mut payload = crate::store::file::zeroed(frame.payload_bytes(), &wanted.cache.shard_path(wanted.place.shard))?;
+    let mut payload =
+        crate::store::file::zeroed(frame.payload_bytes(), &wanted.cache.shard_path(wanted.place.shard))?;
     frame.unpack(&mut payload)?;
     Ok(payload)
 }

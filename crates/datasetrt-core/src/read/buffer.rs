@@ -18,7 +18,12 @@ impl AlignedBuffer {
     pub fn zeroed(length: usize) -> Result<Self> {
         /// From here on, ask before taking: a failed allocation would end the process.
         const ASK_FIRST: usize = 64 << 20;
-        let refuse = || Error::new(ErrorKind::Io, format!("not enough memory for {length} bytes of payloads; use smaller batches"));
+        let refuse = || {
+            Error::new(
+                ErrorKind::Io,
+                format!("not enough memory for {length} bytes of payloads; use smaller batches"),
+            )
+        };
         let total = length.checked_add(ALIGNMENT).filter(|n| *n <= isize::MAX as usize).ok_or_else(refuse)?;
         if total >= ASK_FIRST {
             Vec::<u8>::new().try_reserve_exact(total).map_err(|_| refuse())?;

@@ -169,7 +169,12 @@ fn read_manifest(folder: &Path) -> Result<Vec<u8>> {
     let path = folder.join(names::MANIFEST);
     let file = ReadFile::open(&path).map_err(|e| explain_missing(folder, e))?;
     if file.bytes() > manifest::MAX_BYTES {
-        let message = format!("{} has {} bytes, a manifest has at most {}", path.display(), file.bytes(), manifest::MAX_BYTES);
+        let message = format!(
+            "{} has {} bytes, a manifest has at most {}",
+            path.display(),
+            file.bytes(),
+            manifest::MAX_BYTES
+        );
         return Err(Error::new(ErrorKind::NotACache, message).at_path(path));
     }
     file.read_all()
@@ -187,10 +192,14 @@ fn explain_missing(folder: &Path, error: Error) -> Error {
         Ok(found) if !found.is_dir() => {
             (ErrorKind::NotACache, format!("{shown} is a file; give the folder of a cache"))
         }
-        Ok(_) if folder.join(names::INDEX).exists() || folder.join(names::SHARDS).exists() => {
-            (ErrorKind::Unfinished, format!("{shown} has no manifest.json: it was never finished, or damaged; write the cache again"))
-        }
-        Ok(_) => (ErrorKind::NotACache, format!("{shown} is not a cache: it has no manifest.json; give root/NAME of a cache")),
+        Ok(_) if folder.join(names::INDEX).exists() || folder.join(names::SHARDS).exists() => (
+            ErrorKind::Unfinished,
+            format!("{shown} has no manifest.json: it was never finished, or damaged; write the cache again"),
+        ),
+        Ok(_) => (
+            ErrorKind::NotACache,
+            format!("{shown} is not a cache: it has no manifest.json; give root/NAME of a cache"),
+        ),
     };
     Error::new(kind, message).at_path(folder)
 }
@@ -236,7 +245,10 @@ fn check_hash(hasher: &FileHasher, file: &ReadFile, manifest: &Manifest) -> Resu
     if hasher.finish() == manifest.metadata.xxh3 {
         return Ok(());
     }
-    let message = format!("{} does not match the checksum in the manifest; restore it or write the cache again", file.path().display());
+    let message = format!(
+        "{} does not match the checksum in the manifest; restore it or write the cache again",
+        file.path().display()
+    );
     Err(Error::new(ErrorKind::MetadataChecksum, message).at_path(file.path()))
 }
 
@@ -245,7 +257,10 @@ fn columns(manifest: &Manifest) -> Result<Vec<ColumnInfo>> {
         let ty = ColumnType::parse(&c.type_name);
         ty.map(|ty| ColumnInfo { name: c.name.clone(), ty, null_count: c.null_count }).ok_or_else(|| {
             let shown: String = c.type_name.chars().take(40).collect();
-            Error::new(ErrorKind::BadManifest, format!("manifest.json gives a column the unknown type {shown:?}; upgrade datasetrt"))
+            Error::new(
+                ErrorKind::BadManifest,
+                format!("manifest.json gives a column the unknown type {shown:?}; upgrade datasetrt"),
+            )
         })
     };
     manifest.columns.iter().map(column).collect()

@@ -64,10 +64,15 @@ impl Dataset {
     /// depend on the samples of one batch.
     pub fn nullable(&self) -> Vec<bool> {
         let stored = self.set.columns().iter().map(|column| {
-            let found = |cache: &Arc<Cache>| cache.columns().iter().find(|c| c.name == column.name).is_none_or(|c| c.null_count > 0);
+            let found = |cache: &Arc<Cache>| {
+                cache.columns().iter().find(|c| c.name == column.name).is_none_or(|c| c.null_count > 0)
+            };
             self.caches.iter().any(found)
         });
-        let extra = self.delivered.iter().flat_map(|extra| extra.columns().iter().map(|array| array.null_count() > 0));
+        let extra = self
+            .delivered
+            .iter()
+            .flat_map(|extra| extra.columns().iter().map(|array| array.null_count() > 0));
         stored.chain(extra).collect()
     }
 
@@ -115,7 +120,9 @@ impl Dataset {
     /// The rows `start`, `start + step`, …, `count` of them.
     pub fn slice(&self, start: u64, step: i64, count: u64) -> Result<Self> {
         let within = |row: u64| row < self.len();
-        let last = count.checked_sub(1).map(|steps| step.checked_mul(steps as i64).and_then(|d| start.checked_add_signed(d)));
+        let last = count
+            .checked_sub(1)
+            .map(|steps| step.checked_mul(steps as i64).and_then(|d| start.checked_add_signed(d)));
         if count > 0 && !(within(start) && last.flatten().is_some_and(within)) {
             return Err(self.out_of_range(start));
         }
@@ -138,7 +145,9 @@ impl Dataset {
         let globals = self.globals(rows)?;
         let weights = match &self.selection.weights {
             None => None,
-            Some(weights) => Some(rows.iter().filter_map(|row| weights.get(usize::try_from(*row).ok()?).copied()).collect()),
+            Some(weights) => Some(
+                rows.iter().filter_map(|row| weights.get(usize::try_from(*row).ok()?).copied()).collect(),
+            ),
         };
         let extra = self.selection.extra.as_ref().map(|extra| take_rows(extra, rows)).transpose()?;
         let delivered = self.delivered.as_ref().map(|extra| take_rows(extra, rows)).transpose()?;
@@ -152,7 +161,9 @@ impl Dataset {
             return Err(Error::new(ErrorKind::InvalidTable, message));
         }
         if let Some((row, weight)) = (0u64..).zip(&weights).find(|(_, w)| !(w.is_finite() && **w > 0.0)) {
-            let message = format!("row {row} has weight {weight}; weights must be finite and above 0: filter rows out instead of weighting them 0");
+            let message = format!(
+                "row {row} has weight {weight}; weights must be finite and above 0: filter rows out instead of weighting them 0"
+            );
             return Err(Error::new(ErrorKind::InvalidTable, message));
         }
         let selection = Selection { weights: Some(weights.into()), ..(*self.selection).clone() };
@@ -160,7 +171,11 @@ impl Dataset {
     }
 
     /// The view that an edited table describes, checked completely.
-    pub fn with_table(&self, schema: &Schema, batches: impl IntoIterator<Item = Result<RecordBatch>>) -> Result<Self> {
+    pub fn with_table(
+        &self,
+        schema: &Schema,
+        batches: impl IntoIterator<Item = Result<RecordBatch>>,
+    ) -> Result<Self> {
         self.restore(self.set.check(schema, batches)?)
     }
 
@@ -173,7 +188,10 @@ impl Dataset {
             Rows::Explicit(rows) => rows.iter().all(|row| *row < total),
         };
         if !known {
-            return Err(Error::new(ErrorKind::Changed, "the saved table names rows that the caches do not have; open them anew"));
+            return Err(Error::new(
+                ErrorKind::Changed,
+                "the saved table names rows that the caches do not have; open them anew",
+            ));
         }
         let delivered = selection.extra.as_ref().map(deliverable).transpose()?;
         Ok(self.with_selection(selection, delivered))
@@ -216,7 +234,10 @@ impl Dataset {
     }
 
     fn out_of_range(&self, row: u64) -> Error {
-        Error::new(ErrorKind::IndexOutOfRange, format!("row {row} is out of range: the dataset has {} rows", self.len()))
+        Error::new(
+            ErrorKind::IndexOutOfRange,
+            format!("row {row} is out of range: the dataset has {} rows", self.len()),
+        )
     }
 }
 
@@ -272,7 +293,8 @@ fn feed_words(words: impl Iterator<Item = u64>, hasher: &mut blake3::Hasher) {
 
 fn take_rows(batch: &RecordBatch, rows: &[u64]) -> Result<RecordBatch> {
     let rows = UInt64Array::from(rows.to_vec());
-    take_record_batch(batch, &rows).map_err(|e| Error::new(ErrorKind::Bug, format!("added columns cannot be taken: {e}")))
+    take_record_batch(batch, &rows)
+        .map_err(|e| Error::new(ErrorKind::Bug, format!("added columns cannot be taken: {e}")))
 }
 
 fn beside(left: &RecordBatch, right: &RecordBatch) -> Result<RecordBatch> {

@@ -71,8 +71,12 @@ impl Index {
             && start.checked_add(RAW_FRAME_BYTES as u64).is_some_and(|least| least <= end)
             && end <= span.records_end;
         if !plausible {
-            let message = format!("index.bin places sample {sample} at bytes {start} to {end} of shard {shard}, which cannot be; write the cache again");
-            return Err(Error::new(ErrorKind::IndexChecksum, message).at_shard(shard as u64, start).at_sample(sample));
+            let message = format!(
+                "index.bin places sample {sample} at bytes {start} to {end} of shard {shard}, which cannot be; write the cache again"
+            );
+            return Err(Error::new(ErrorKind::IndexChecksum, message)
+                .at_shard(shard as u64, start)
+                .at_sample(sample));
         }
         Ok(Place { shard: shard as u64, start, end })
     }
@@ -101,7 +105,10 @@ impl Index {
         for span in &self.spans {
             let place = self.place(span.end - 1)?;
             if place.end != span.records_end {
-                let message = format!("index.bin ends shard {} at byte {}, the manifest at {}", place.shard, place.end, span.records_end);
+                let message = format!(
+                    "index.bin ends shard {} at byte {}, the manifest at {}",
+                    place.shard, place.end, span.records_end
+                );
                 return Err(Error::new(ErrorKind::IndexChecksum, message).at_shard(place.shard, place.end));
             }
         }

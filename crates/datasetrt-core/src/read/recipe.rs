@@ -138,7 +138,9 @@ fn selection(header: &Header, body: &[u8], total: u64) -> Result<Selection> {
     let rows = match header.rows {
         RowsRef::All => Rows::All,
         RowsRef::Range { start, len } => Rows::Range { start, len },
-        RowsRef::Explicit { len } => Rows::Explicit(words(&mut rest, len)?.into_iter().map(u64::from_le_bytes).collect()),
+        RowsRef::Explicit { len } => {
+            Rows::Explicit(words(&mut rest, len)?.into_iter().map(u64::from_le_bytes).collect())
+        }
     };
     let len = rows.len(total);
     let weights = if header.weights {
@@ -169,7 +171,10 @@ fn read_extra(bytes: &[u8]) -> Result<arrow_array::RecordBatch> {
 }
 
 fn not_ours() -> Error {
-    Error::new(ErrorKind::InvalidArgument, "these bytes are no dataset of this release of datasetrt; pickle the dataset again")
+    Error::new(
+        ErrorKind::InvalidArgument,
+        "these bytes are no dataset of this release of datasetrt; pickle the dataset again",
+    )
 }
 
 fn bug(source: &dyn std::fmt::Display) -> Error {

@@ -74,12 +74,17 @@ pub(super) fn check_size(path: &Path, found: u64, expected: u64) -> Result<()> {
     if found == expected {
         return Ok(());
     }
-    let message = format!("{} has {found} bytes, the manifest says {expected}; restore it or write the cache again", path.display());
+    let message = format!(
+        "{} has {found} bytes, the manifest says {expected}; restore it or write the cache again",
+        path.display()
+    );
     Err(Error::new(ErrorKind::FileSize, message).at_path(path))
 }
 
 fn placed(error: &Error, path: &Path, ordinal: u64, offset: u64) -> Error {
-    Error::new(error.kind(), format!("{}: {}", path.display(), error.message())).at_path(path).at_shard(ordinal, offset)
+    Error::new(error.kind(), format!("{}: {}", path.display(), error.message()))
+        .at_path(path)
+        .at_shard(ordinal, offset)
 }
 
 fn mismatch(path: &Path, ordinal: u64, what: &str) -> Error {

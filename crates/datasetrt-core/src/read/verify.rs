@@ -41,7 +41,8 @@ impl Cache {
         let sound = file.bytes() <= MAX_BYTES && {
             let found = file.read_all()?;
             found == expected
-                || crate::format::manifest::Manifest::decode(&found).is_ok_and(|(_, checksum)| checksum == *self.checksum())
+                || crate::format::manifest::Manifest::decode(&found)
+                    .is_ok_and(|(_, checksum)| checksum == *self.checksum())
         };
         let message = || format!("{} changed since the dataset was opened", path.display());
         if sound { Ok(()) } else { Err(Error::new(ErrorKind::ManifestChecksum, message()).at_path(&path)) }

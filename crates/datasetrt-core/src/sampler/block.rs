@@ -35,23 +35,13 @@ struct Window {
 
 impl BlockOrder {
     /// `rows` is at most 2^63, `block_samples` and `window_blocks` at least 1.
-    pub(super) fn new(
-        rows: u64,
-        seed: u64,
-        epoch: u64,
-        block_samples: u64,
-        window_blocks: u64,
-    ) -> Self {
+    pub(super) fn new(rows: u64, seed: u64, epoch: u64, block_samples: u64, window_blocks: u64) -> Self {
         // With these limits blocks * block < 2 * rows <= 2^64, and nothing below overflows.
         let block = block_samples.min(rows).max(1);
         let blocks = rows.div_ceil(block);
         let window = window_blocks.min(blocks).max(1);
         let permutation = Permutation::new(&Words::new(seed, Purpose::Block, epoch), blocks);
-        let short_slot = if blocks == 0 {
-            0
-        } else {
-            permutation.inverse(blocks - 1)
-        };
+        let short_slot = if blocks == 0 { 0 } else { permutation.inverse(blocks - 1) };
         BlockOrder {
             block,
             blocks,
@@ -113,12 +103,7 @@ impl BlockOrder {
 
     /// The place at which a slot begins; `slot` may be one past the last.
     fn begin(&self, slot: u64) -> u64 {
-        slot * self.block
-            - if slot > self.short_slot {
-                self.short
-            } else {
-                0
-            }
+        slot * self.block - if slot > self.short_slot { self.short } else { 0 }
     }
 
     fn slot_and_offset(&self, place: u64) -> (u64, u64) {
@@ -134,10 +119,6 @@ impl BlockOrder {
         let end_slot = self.blocks.min(first_slot.saturating_add(self.window));
         let first = self.begin(first_slot);
         let size = self.begin(end_slot) - first;
-        Window {
-            first,
-            size,
-            permutation: Permutation::new(&self.window_words.stream(number), size),
-        }
+        Window { first, size, permutation: Permutation::new(&self.window_words.stream(number), size) }
     }
 }

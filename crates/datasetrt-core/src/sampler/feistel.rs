@@ -49,21 +49,10 @@ impl Feistel {
         let mut rounds = [Round::default(); ROUNDS];
         for (pair, position) in rounds.chunks_exact_mut(2).zip(0..) {
             let [add0, multiply0, add1, multiply1] = words.block(position, 0);
-            pair[0] = Round {
-                add: add0,
-                multiply: multiply0 | 1,
-            };
-            pair[1] = Round {
-                add: add1,
-                multiply: multiply1 | 1,
-            };
+            pair[0] = Round { add: add0, multiply: multiply0 | 1 };
+            pair[1] = Round { add: add1, multiply: multiply1 | 1 };
         }
-        Feistel {
-            len,
-            left_size,
-            right_size,
-            rounds,
-        }
+        Feistel { len, left_size, right_size, rounds }
     }
 
     /// Replaces every index by its image; all are below `len`.
@@ -144,11 +133,7 @@ fn wrap(moved: u64, size: u64) -> u64 {
 /// `digit - step` modulo `size`, for two numbers below `size`.
 #[inline(always)]
 fn unwrap_step(digit: u64, step: u64, size: u64) -> u64 {
-    if digit >= step {
-        digit - step
-    } else {
-        digit + size - step
-    }
+    if digit >= step { digit - step } else { digit + size - step }
 }
 
 #[cfg(test)]
@@ -158,9 +143,7 @@ mod tests {
 
     #[test]
     fn digits_cover_the_range_and_little_more() {
-        let lens = (1..5000)
-            .chain((0..62).flat_map(|e| [(2 << e) - 1, 2 << e]))
-            .chain([1 << 63]);
+        let lens = (1..5000).chain((0..62).flat_map(|e| [(2 << e) - 1, 2 << e])).chain([1 << 63]);
         for len in lens {
             let network = Feistel::new(&Words::new(0, Purpose::Shuffle, 0), len);
             let covered = network.left_size.checked_mul(network.right_size).unwrap();

@@ -1,14 +1,11 @@
 //! Orders written once by the plain-Python twin. They must never change: see `docs/sampling.md`.
 
-use super::{Sampler, rng};
+use super::{Sampler, rng, weighted};
 use serde_json::Value;
 use std::sync::Arc;
 
 fn document() -> Value {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../testdata/sampler/v1.json"
-    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/sampler/v1.json");
     let document: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     assert_eq!(document["version"], 1);
     document
@@ -22,9 +19,7 @@ fn section(name: &str, at_least: usize) -> Vec<Value> {
 }
 
 fn number(case: &Value, field: &str) -> u64 {
-    case[field]
-        .as_u64()
-        .unwrap_or_else(|| panic!("{field} of {case}"))
+    case[field].as_u64().unwrap_or_else(|| panic!("{field} of {case}"))
 }
 
 fn numbers<const N: usize>(case: &Value, field: &str) -> [u64; N] {
@@ -63,11 +58,7 @@ fn weights_of(case: &Value, rows: u64) -> Option<Arc<[f64]>> {
             };
             Some((0..rows).map(weight).collect())
         }
-        list => Some(
-            serde_json::from_value::<Vec<f64>>(list.clone())
-                .unwrap()
-                .into(),
-        ),
+        list => Some(serde_json::from_value::<Vec<f64>>(list.clone()).unwrap().into()),
     }
 }
 
@@ -80,12 +71,18 @@ fn philox_is_the_twins() {
 }
 
 #[test]
+fn exponentials_are_the_twins_to_the_last_bit() {
+    for case in section("exponentials", 60) {
+        let bits = weighted::exponential(number(&case, "v")).to_bits();
+        assert_eq!(bits, number(&case, "bits"), "{case}");
+    }
+}
+
+#[test]
 fn orders_are_the_twins() {
     for case in section("orders", 140) {
         let rows = number(&case, "rows");
-        let order = sampler_of(&case)
-            .bind(rows, weights_of(&case, rows))
-            .unwrap();
+        let order = sampler_of(&case).bind(rows, weights_of(&case, rows)).unwrap();
         assert_eq!(order.len(), number(&case, "length"), "{case}");
 
         let epoch = order.epoch(number(&case, "epoch")).unwrap();
@@ -107,11 +104,7 @@ fn orders_are_the_twins() {
 #[test]
 fn transform_seeds_are_the_twins() {
     for case in section("transform_seeds", 6) {
-        let order = Sampler::Shuffle {
-            seed: number(&case, "seed"),
-        }
-        .bind(10, None)
-        .unwrap();
+        let order = Sampler::Shuffle { seed: number(&case, "seed") }.bind(10, None).unwrap();
         let seed = order.transform_seed(number(&case, "epoch"), number(&case, "position"));
         assert_eq!(seed, number(&case, "expected"), "{case}");
     }
@@ -120,15 +113,9 @@ fn transform_seeds_are_the_twins() {
 #[test]
 fn substitutes_are_the_twins() {
     for case in section("substitutes", 36) {
-        let sampler = Sampler::Shuffle {
-            seed: number(&case, "seed"),
-        };
+        let sampler = Sampler::Shuffle { seed: number(&case, "seed") };
         let order = sampler.bind(number(&case, "rows"), None).unwrap();
         let [epoch, position, attempt] = ["epoch", "position", "attempt"].map(|f| number(&case, f));
-        assert_eq!(
-            order.substitute(epoch, position, attempt),
-            number(&case, "expected"),
-            "{case}"
-        );
+        assert_eq!(order.substitute(epoch, position, attempt), number(&case, "expected"), "{case}");
     }
 }

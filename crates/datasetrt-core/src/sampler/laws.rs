@@ -14,19 +14,11 @@ fn shuffle(seed: u64) -> Sampler {
 }
 
 fn block_shuffle(seed: u64, block_samples: u64, window_blocks: u64) -> Sampler {
-    Sampler::BlockShuffle {
-        seed,
-        block_samples,
-        window_blocks,
-    }
+    Sampler::BlockShuffle { seed, block_samples, window_blocks }
 }
 
 fn weighted(seed: u64, num_samples: Option<u64>, replacement: bool) -> Sampler {
-    Sampler::Weighted {
-        seed,
-        num_samples,
-        replacement,
-    }
+    Sampler::Weighted { seed, num_samples, replacement }
 }
 
 fn epoch(sampler: &Sampler, rows: u64, epoch: u64) -> EpochOrder {
@@ -45,16 +37,10 @@ fn check_permutation(order: &EpochOrder, rows: u64) {
     let all = listed(order, 0, rows);
     let mut seen = vec![false; rows as usize];
     for row in &all {
-        assert!(
-            !std::mem::replace(&mut seen[*row as usize], true),
-            "row {row} comes twice"
-        );
+        assert!(!std::mem::replace(&mut seen[*row as usize], true), "row {row} comes twice");
     }
     let stride = rows.div_ceil(256).max(1);
-    for position in (0..rows)
-        .step_by(stride as usize)
-        .chain(rows.checked_sub(1))
-    {
+    for position in (0..rows).step_by(stride as usize).chain(rows.checked_sub(1)) {
         let row = all[position as usize];
         assert_eq!(order.at(position).unwrap(), row);
         assert_eq!(order.position_of(row).unwrap(), position);
@@ -67,15 +53,7 @@ fn orders_are_permutations_of_every_small_size() {
         check_permutation(&epoch(&Sampler::Sequential, rows, 0), rows);
         check_permutation(&epoch(&shuffle(rows), rows, 1), rows);
         check_permutation(&epoch(&weighted(3, None, false), rows, 2), rows);
-        for (block, window) in [
-            (1, 1),
-            (1, 7),
-            (7, 1),
-            (4, 3),
-            (16, 5),
-            (150, 2),
-            (1000, 1000),
-        ] {
+        for (block, window) in [(1, 1), (1, 7), (7, 1), (4, 3), (16, 5), (150, 2), (1000, 1000)] {
             check_permutation(&epoch(&block_shuffle(5, block, window), rows, 3), rows);
         }
     }
@@ -83,10 +61,7 @@ fn orders_are_permutations_of_every_small_size() {
 
 #[test]
 fn sequential_is_the_table() {
-    assert_eq!(
-        listed(&epoch(&Sampler::Sequential, 100, 5), 40, 10),
-        (40..50).collect::<Vec<_>>()
-    );
+    assert_eq!(listed(&epoch(&Sampler::Sequential, 100, 5), 40, 10), (40..50).collect::<Vec<_>>());
 }
 
 #[test]
@@ -94,10 +69,7 @@ fn sizes_at_the_border_of_tables_are_permutations() {
     for rows in (1000..1100).chain([4095, 4096, 4097]) {
         check_permutation(&epoch(&shuffle(1), rows, 0), rows);
         check_permutation(&epoch(&block_shuffle(1, 1, rows), rows, 0), rows);
-        check_permutation(
-            &epoch(&block_shuffle(1, 3, 400), rows * 3 - 1, 0),
-            rows * 3 - 1,
-        );
+        check_permutation(&epoch(&block_shuffle(1, 3, 400), rows * 3 - 1, 0), rows * 3 - 1);
     }
 }
 
@@ -106,11 +78,7 @@ fn permuting() -> impl Strategy<Value = Sampler> {
     prop_oneof![
         any::<u64>().prop_map(shuffle),
         (any::<u64>(), 1..300_u64, 1..50_u64).prop_map(|(s, b, w)| block_shuffle(s, b, w)),
-        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(s, b, w)| block_shuffle(
-            s,
-            b.max(1),
-            w.max(1)
-        )),
+        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(s, b, w)| block_shuffle(s, b.max(1), w.max(1))),
     ]
 }
 
@@ -206,16 +174,9 @@ proptest! {
 #[test]
 fn seeds_and_epochs_give_different_orders() {
     let mut seen = BTreeSet::new();
-    let samplers: [fn(u64) -> Sampler; 4] = [
-        shuffle,
-        |s| block_shuffle(s, 8, 4),
-        |s| weighted(s, None, true),
-        |s| weighted(s, None, false),
-    ];
-    for (rows, make) in [(100, samplers), (5000, samplers)]
-        .into_iter()
-        .flat_map(|(r, m)| m.map(|f| (r, f)))
-    {
+    let samplers: [fn(u64) -> Sampler; 4] =
+        [shuffle, |s| block_shuffle(s, 8, 4), |s| weighted(s, None, true), |s| weighted(s, None, false)];
+    for (rows, make) in [(100, samplers), (5000, samplers)].into_iter().flat_map(|(r, m)| m.map(|f| (r, f))) {
         for (seed, number) in (0..8).flat_map(|s| (0..8).map(move |e| (s, e))) {
             assert!(seen.insert(listed(&epoch(&make(seed), rows, number), 0, rows)));
         }
@@ -243,76 +204,20 @@ fn arguments_are_checked() {
     let some = |weights: &[f64]| Some(Arc::<[f64]>::from(weights));
     let draw = weighted(0, None, true);
     let cases = [
-        (
-            shuffle(0).bind((1 << 63) + 1, None),
-            InvalidArgument,
-            "9223372036854775809 rows",
-        ),
-        (
-            block_shuffle(0, 0, 1).bind(5, None),
-            InvalidArgument,
-            "block_samples is 0",
-        ),
-        (
-            block_shuffle(0, 1, 0).bind(5, None),
-            InvalidArgument,
-            "window_blocks is 0",
-        ),
-        (
-            weighted(0, Some(0), true).bind(5, None),
-            InvalidArgument,
-            "num_samples is 0",
-        ),
-        (
-            weighted(0, Some(7), true).bind(0, None),
-            Empty,
-            "num_samples is 7",
-        ),
-        (
-            weighted(0, Some(u64::MAX), true).bind(5, None),
-            InvalidArgument,
-            "at most 9223372036854775808",
-        ),
-        (
-            weighted(0, Some(6), false).bind(5, None),
-            InvalidArgument,
-            "ask for at most 5",
-        ),
-        (
-            draw.bind(3, some(&[1.0, 2.0])),
-            InvalidArgument,
-            "2 weights for 3 rows",
-        ),
-        (
-            draw.bind(2, some(&[1.0, f64::NAN])),
-            InvalidArgument,
-            "row 1 is NaN",
-        ),
-        (
-            draw.bind(2, some(&[f64::INFINITY, 1.0])),
-            InvalidArgument,
-            "row 0 is inf",
-        ),
-        (
-            draw.bind(2, some(&[1.0, 0.0])),
-            InvalidArgument,
-            "row 1 is 0",
-        ),
-        (
-            draw.bind(2, some(&[1.0, -2.5])),
-            InvalidArgument,
-            "row 1 is -2.5",
-        ),
-        (
-            draw.bind(2, some(&[1e308, 1e308])),
-            InvalidArgument,
-            "sum to inf",
-        ),
-        (
-            draw.bind(1, some(&[1e-300])),
-            InvalidArgument,
-            "sum to 1e-300",
-        ),
+        (shuffle(0).bind((1 << 63) + 1, None), InvalidArgument, "9223372036854775809 rows"),
+        (block_shuffle(0, 0, 1).bind(5, None), InvalidArgument, "block_samples is 0"),
+        (block_shuffle(0, 1, 0).bind(5, None), InvalidArgument, "window_blocks is 0"),
+        (weighted(0, Some(0), true).bind(5, None), InvalidArgument, "num_samples is 0"),
+        (weighted(0, Some(7), true).bind(0, None), Empty, "num_samples is 7"),
+        (weighted(0, Some(u64::MAX), true).bind(5, None), InvalidArgument, "at most 9223372036854775808"),
+        (weighted(0, Some(6), false).bind(5, None), InvalidArgument, "ask for at most 5"),
+        (draw.bind(3, some(&[1.0, 2.0])), InvalidArgument, "2 weights for 3 rows"),
+        (draw.bind(2, some(&[1.0, f64::NAN])), InvalidArgument, "row 1 is NaN"),
+        (draw.bind(2, some(&[f64::INFINITY, 1.0])), InvalidArgument, "row 0 is inf"),
+        (draw.bind(2, some(&[1.0, 0.0])), InvalidArgument, "row 1 is 0"),
+        (draw.bind(2, some(&[1.0, -2.5])), InvalidArgument, "row 1 is -2.5"),
+        (draw.bind(2, some(&[1e308, 1e308])), InvalidArgument, "sum to inf"),
+        (draw.bind(1, some(&[1e-300])), InvalidArgument, "sum to 1e-300"),
     ];
     for (result, kind, part) in cases {
         let (found, message) = refused(result);
@@ -328,19 +233,10 @@ fn only_weighted_looks_at_weights() {
 
 #[test]
 fn positions_and_rows_are_checked() {
-    for sampler in [
-        Sampler::Sequential,
-        shuffle(1),
-        block_shuffle(1, 2, 2),
-        weighted(1, None, false),
-    ] {
+    for sampler in [Sampler::Sequential, shuffle(1), block_shuffle(1, 2, 2), weighted(1, None, false)] {
         let order = epoch(&sampler, 10, 0);
         let mut out = [7; 3];
-        for result in [
-            order.at(10).map(drop),
-            order.fill(8, &mut out),
-            order.fill(u64::MAX, &mut out),
-        ] {
+        for result in [order.at(10).map(drop), order.fill(8, &mut out), order.fill(u64::MAX, &mut out)] {
             let (kind, message) = refused(result);
             assert_eq!(kind, ErrorKind::IndexOutOfRange);
             assert!(message.ends_with("positions run from 0 to 9"), "{message}");
@@ -350,10 +246,7 @@ fn positions_and_rows_are_checked() {
         let (kind, message) = refused(order.position_of(10));
         assert_eq!(
             (kind, message.as_str()),
-            (
-                ErrorKind::IndexOutOfRange,
-                "row 10 is not in the dataset; rows run from 0 to 9"
-            )
+            (ErrorKind::IndexOutOfRange, "row 10 is not in the dataset; rows run from 0 to 9")
         );
     }
 }
@@ -362,10 +255,7 @@ fn positions_and_rows_are_checked() {
 fn draws_have_no_inverse_but_for_rows_drawn_once() {
     let (kind, message) = refused(epoch(&weighted(1, None, true), 10, 0).position_of(3));
     assert_eq!(kind, ErrorKind::InvalidArgument);
-    assert!(
-        message.contains("row 3") && message.contains("replacement=False"),
-        "{message}"
-    );
+    assert!(message.contains("row 3") && message.contains("replacement=False"), "{message}");
 
     let once = epoch(&weighted(1, Some(4), false), 10, 0);
     let drawn = listed(&once, 0, 4);

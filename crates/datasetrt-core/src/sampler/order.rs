@@ -54,10 +54,7 @@ pub struct Order {
 enum Plan {
     Sequential,
     Shuffle,
-    Blocks {
-        block_samples: u64,
-        window_blocks: u64,
-    },
+    Blocks { block_samples: u64, window_blocks: u64 },
     Draws(Arc<WeightTable>),
     Once(Option<Arc<[f64]>>),
 }
@@ -95,43 +92,22 @@ impl Sampler {
     /// there are rows; `Empty` if draws are asked for where there are no rows.
     pub fn bind(&self, rows: u64, weights: Option<Arc<[f64]>>) -> Result<Order> {
         if rows > MAX_LEN {
-            return Err(invalid(format!(
-                "{rows} rows are more than the {MAX_LEN} that an order can have"
-            )));
+            return Err(invalid(format!("{rows} rows are more than the {MAX_LEN} that an order can have")));
         }
         let (len, plan) = match *self {
             Sampler::Sequential => (rows, Plan::Sequential),
             Sampler::Shuffle { .. } => (rows, Plan::Shuffle),
-            Sampler::BlockShuffle {
-                block_samples,
-                window_blocks,
-                ..
-            } => {
+            Sampler::BlockShuffle { block_samples, window_blocks, .. } => {
                 check_positive("BlockShuffle", "block_samples", block_samples)?;
                 check_positive("BlockShuffle", "window_blocks", window_blocks)?;
-                (
-                    rows,
-                    Plan::Blocks {
-                        block_samples,
-                        window_blocks,
-                    },
-                )
+                (rows, Plan::Blocks { block_samples, window_blocks })
             }
-            Sampler::Weighted {
-                num_samples,
-                replacement,
-                ..
-            } => {
+            Sampler::Weighted { num_samples, replacement, .. } => {
                 let len = check_draws(num_samples, replacement, rows)?;
                 (len, weighted_plan(rows, weights, replacement)?)
             }
         };
-        Ok(Order {
-            rows,
-            len,
-            seed: self.seed(),
-            plan,
-        })
+        Ok(Order { rows, len, seed: self.seed(), plan })
     }
 
     fn seed(&self) -> u64 {
@@ -149,10 +125,7 @@ fn weighted_plan(rows: u64, weights: Option<Arc<[f64]>>, replacement: bool) -> R
         check_weights(weights, rows)?;
     }
     if replacement {
-        Ok(Plan::Draws(Arc::new(WeightTable::new(
-            rows,
-            weights.as_deref(),
-        )?)))
+        Ok(Plan::Draws(Arc::new(WeightTable::new(rows, weights.as_deref())?)))
     } else {
         Ok(Plan::Once(weights))
     }
@@ -160,9 +133,7 @@ fn weighted_plan(rows: u64, weights: Option<Arc<[f64]>>, replacement: bool) -> R
 
 fn check_positive(sampler: &str, argument: &str, value: u64) -> Result<()> {
     if value == 0 {
-        return Err(invalid(format!(
-            "{sampler}: {argument} is 0; it must be at least 1"
-        )));
+        return Err(invalid(format!("{sampler}: {argument} is 0; it must be at least 1")));
     }
     Ok(())
 }
@@ -174,14 +145,11 @@ fn check_draws(num_samples: Option<u64>, replacement: bool, rows: u64) -> Result
     };
     check_positive("Weighted", "num_samples", draws)?;
     if rows == 0 {
-        let message =
-            format!("Weighted: num_samples is {draws}, but there are no rows to draw from");
+        let message = format!("Weighted: num_samples is {draws}, but there are no rows to draw from");
         return Err(Error::new(ErrorKind::Empty, message));
     }
     if draws > MAX_LEN {
-        return Err(invalid(format!(
-            "Weighted: num_samples is {draws}; it must be at most {MAX_LEN}"
-        )));
+        return Err(invalid(format!("Weighted: num_samples is {draws}; it must be at most {MAX_LEN}")));
     }
     if !replacement && draws > rows {
         return Err(invalid(format!(
@@ -215,30 +183,18 @@ impl Order {
                 let words = Words::new(self.seed, Purpose::Shuffle, epoch);
                 Map::Shuffle(Permutation::new(&words, self.rows))
             }
-            Plan::Blocks {
-                block_samples,
-                window_blocks,
-            } => Map::Blocks(BlockOrder::new(
-                self.rows,
-                self.seed,
-                epoch,
-                *block_samples,
-                *window_blocks,
-            )),
-            Plan::Draws(table) => Map::Draws(
-                Words::new(self.seed, Purpose::Weighted, epoch),
-                Arc::clone(table),
-            ),
+            Plan::Blocks { block_samples, window_blocks } => {
+                Map::Blocks(BlockOrder::new(self.rows, self.seed, epoch, *block_samples, *window_blocks))
+            }
+            Plan::Draws(table) => {
+                Map::Draws(Words::new(self.seed, Purpose::Weighted, epoch), Arc::clone(table))
+            }
             Plan::Once(weights) => {
                 let words = Words::new(self.seed, Purpose::Once, epoch);
                 Map::Once(draw_once(&words, self.rows, weights.as_deref(), self.len)?)
             }
         };
-        Ok(EpochOrder {
-            rows: self.rows,
-            len: self.len,
-            map: Arc::new(map),
-        })
+        Ok(EpochOrder { rows: self.rows, len: self.len, map: Arc::new(map) })
     }
 
     /// A seed below 2^63 for a random transform of the sample at a position.

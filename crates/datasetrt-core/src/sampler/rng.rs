@@ -36,11 +36,7 @@ pub(super) struct Words {
 
 impl Words {
     pub(super) fn new(seed: u64, purpose: Purpose, epoch: u64) -> Self {
-        Words {
-            key: [seed, purpose as u64],
-            epoch,
-            stream: 0,
-        }
+        Words { key: [seed, purpose as u64], epoch, stream: 0 }
     }
 
     /// The same words but for one more independent input, such as the number of a window.
@@ -103,38 +99,18 @@ mod tests {
     fn philox_gives_the_published_vectors() {
         assert_eq!(
             philox([0; 4], [0; 2]),
-            [
-                0x16554d9eca36314c,
-                0xdb20fe9d672d0fdc,
-                0xd7e772cee186176b,
-                0x7e68b68aec7ba23b
-            ]
+            [0x16554d9eca36314c, 0xdb20fe9d672d0fdc, 0xd7e772cee186176b, 0x7e68b68aec7ba23b]
         );
         assert_eq!(
             philox([u64::MAX; 4], [u64::MAX; 2]),
-            [
-                0x87b092c3013fe90b,
-                0x438c3c67be8d0224,
-                0x9cc7d7c69cd777b6,
-                0xa09caebf594f0ba0
-            ]
+            [0x87b092c3013fe90b, 0x438c3c67be8d0224, 0x9cc7d7c69cd777b6, 0xa09caebf594f0ba0]
         );
         assert_eq!(
             philox(
-                [
-                    0x243f6a8885a308d3,
-                    0x13198a2e03707344,
-                    0xa4093822299f31d0,
-                    0x082efa98ec4e6c89
-                ],
+                [0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0, 0x082efa98ec4e6c89],
                 [0x452821e638d01377, 0xbe5466cf34e90c6c]
             ),
-            [
-                0xa528f45403e61d95,
-                0x38c72dbd566e9788,
-                0xa5a1610e72fd18b5,
-                0x57bd43b5e52b7fe6
-            ]
+            [0xa528f45403e61d95, 0x38c72dbd566e9788, 0xa5a1610e72fd18b5, 0x57bd43b5e52b7fe6]
         );
     }
 
@@ -144,13 +120,8 @@ mod tests {
         let words = Words::new(1, Purpose::Substitute, 0);
         let bound = (1 << 63) + 1;
         let first_lane = |p| wide_mul(words.block(p, 0)[0], bound).0;
-        let moved = (0..1000)
-            .filter(|&p| words.below(bound, p, 0) != first_lane(p))
-            .count();
-        assert!(
-            (400..600).contains(&moved),
-            "{moved} of 1000 draws went to another lane"
-        );
+        let moved = (0..1000).filter(|&p| words.below(bound, p, 0) != first_lane(p)).count();
+        assert!((400..600).contains(&moved), "{moved} of 1000 draws went to another lane");
         assert!((0..1000).all(|p| words.below(1, p, 0) == 0));
     }
 }

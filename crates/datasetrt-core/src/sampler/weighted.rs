@@ -15,14 +15,9 @@ const TOTAL_RANGE: std::ops::RangeInclusive<f64> = 1e-280..=1e280;
 pub(super) fn check_weights(weights: &[f64], rows: u64) -> Result<()> {
     let given = weights.len();
     if given as u64 != rows {
-        return Err(invalid(format!(
-            "{given} weights for {rows} rows; give one weight a row"
-        )));
+        return Err(invalid(format!("{given} weights for {rows} rows; give one weight a row")));
     }
-    if let Some(row) = weights
-        .iter()
-        .position(|weight| !(weight.is_finite() && *weight > 0.0))
-    {
+    if let Some(row) = weights.iter().position(|weight| !(weight.is_finite() && *weight > 0.0)) {
         let weight = weights[row];
         return Err(invalid(format!(
             "the weight of row {row} is {weight}; weights must be finite and greater than 0, filter out rows to skip"
@@ -63,10 +58,7 @@ impl WeightTable {
             sum += weight;
             sum
         }));
-        let groups = sums
-            .chunks(GROUP)
-            .filter_map(|group| group.last().copied())
-            .collect();
+        let groups = sums.chunks(GROUP).filter_map(|group| group.last().copied()).collect();
         Ok(WeightTable::PrefixSums { sums, groups })
     }
 
@@ -94,24 +86,15 @@ fn first_above(target: f64, sums: &[f64], groups: &[f64]) -> usize {
 }
 
 /// The first `count` rows of a random order by weight: exponential keys, smallest first.
-pub(super) fn draw_once(
-    words: &Words,
-    rows: u64,
-    weights: Option<&[f64]>,
-    count: u64,
-) -> Result<Vec<u64>> {
+pub(super) fn draw_once(words: &Words, rows: u64, weights: Option<&[f64]>, count: u64) -> Result<Vec<u64>> {
     let mut keyed: Vec<(u64, u64)> = reserve(rows)?;
     keyed.extend((0..rows).map(|row| {
-        let weight = weights
-            .and_then(|weights| weights.get(row as usize))
-            .unwrap_or(&1.0);
+        let weight = weights.and_then(|weights| weights.get(row as usize)).unwrap_or(&1.0);
         let key = exponential(words.bits53(row) + 1) / weight;
         // Keys are not negative, so their bits sort as they do; equal keys sort by row.
         (key.to_bits(), row)
     }));
-    let count = usize::try_from(count)
-        .unwrap_or(usize::MAX)
-        .min(keyed.len());
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(keyed.len());
     if 0 < count && count < keyed.len() {
         keyed.select_nth_unstable(count - 1);
     }
@@ -127,7 +110,7 @@ pub(super) fn draw_once(
 /// The logarithms of platforms and libraries differ in the last bit, and may differ again in their
 /// next release; an order must not. So this is its own: the series of the inverse hyperbolic
 /// tangent, with an argument small enough that eleven terms reach double precision.
-fn exponential(v: u64) -> f64 {
+pub(super) fn exponential(v: u64) -> f64 {
     let exponent = v.ilog2();
     let mut mantissa = v as f64 / (1_u64 << exponent) as f64;
     let mut power = f64::from(exponent) - 53.0;
@@ -170,10 +153,7 @@ mod tests {
         while v < FRACTIONS {
             for v in [v, v + v / 3, v + v / 2, 2 * v - 1] {
                 let (ours, std) = (exponential(v), -(v as f64 / FRACTIONS as f64).ln());
-                assert!(
-                    (ours - std).abs() <= 4.0 * f64::EPSILON * std,
-                    "{v}: {ours:e} and {std:e}"
-                );
+                assert!((ours - std).abs() <= 4.0 * f64::EPSILON * std, "{v}: {ours:e} and {std:e}");
             }
             v *= 2;
         }
@@ -195,24 +175,15 @@ mod tests {
     fn a_search_by_groups_is_a_plain_search() {
         for rows in [1_usize, 2, 63, 64, 65, 127, 128, 129, 1000] {
             // Weights that vanish beside their sum make prefix sums that are equal.
-            let weights: Vec<f64> = (0..rows)
-                .map(|i| if i % 3 == 0 { 1.0 } else { 1e-40 })
-                .collect();
+            let weights: Vec<f64> = (0..rows).map(|i| if i % 3 == 0 { 1.0 } else { 1e-40 }).collect();
             let WeightTable::PrefixSums { sums, groups } =
                 WeightTable::new(rows as u64, Some(&weights)).unwrap()
             else {
                 panic!("given weights need a table");
             };
             for target in sums.iter().flat_map(|sum| [sum - 0.5, *sum, sum + 0.5]) {
-                let plain = sums
-                    .iter()
-                    .position(|sum| *sum > target)
-                    .unwrap_or(rows - 1);
-                assert_eq!(
-                    first_above(target, &sums, &groups),
-                    plain,
-                    "{target} of {rows}"
-                );
+                let plain = sums.iter().position(|sum| *sum > target).unwrap_or(rows - 1);
+                assert_eq!(first_above(target, &sums, &groups), plain, "{target} of {rows}");
             }
         }
     }
@@ -221,9 +192,6 @@ mod tests {
     fn memory_that_cannot_be_had_is_an_error() {
         let error = draw_once(&Words::new(0, Purpose::Once, 0), 1 << 60, None, 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(
-            error.message().contains("1152921504606846976 rows"),
-            "{error}"
-        );
+        assert!(error.message().contains("1152921504606846976 rows"), "{error}");
     }
 }

@@ -88,7 +88,10 @@ impl ReadFile {
 
     fn read_error(&self, source: &std::io::Error, offset: u64) -> Error {
         if source.kind() == std::io::ErrorKind::UnexpectedEof {
-            let message = format!("{} ends before the bytes at offset {offset}; it was cut since it was written", self.path.display());
+            let message = format!(
+                "{} ends before the bytes at offset {offset}; it was cut since it was written",
+                self.path.display()
+            );
             return Error::new(ErrorKind::UnexpectedEnd, message).at_path(&self.path);
         }
         Error::io("read", &self.path, source)
@@ -98,7 +101,8 @@ impl ReadFile {
 /// A zeroed buffer, or a typed error where memory does not suffice.
 pub fn zeroed(bytes: u64, path: &Path) -> Result<Vec<u8>> {
     let refuse = || {
-        Error::new(ErrorKind::Io, format!("not enough memory for {bytes} bytes of {}", path.display())).at_path(path)
+        Error::new(ErrorKind::Io, format!("not enough memory for {bytes} bytes of {}", path.display()))
+            .at_path(path)
     };
     let length = usize::try_from(bytes).map_err(|_| refuse())?;
     let mut buffer = Vec::new();
@@ -110,16 +114,20 @@ pub fn zeroed(bytes: u64, path: &Path) -> Result<Vec<u8>> {
 fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
     use rustix::io::Errno;
     match errno {
-        Errno::NOENT | Errno::NOTDIR => {
-            Error::new(ErrorKind::MissingFile, format!("{} is missing; restore it or write the cache again", path.display()))
-                .at_path(path)
-        }
+        Errno::NOENT | Errno::NOTDIR => Error::new(
+            ErrorKind::MissingFile,
+            format!("{} is missing; restore it or write the cache again", path.display()),
+        )
+        .at_path(path),
         Errno::LOOP | Errno::NXIO => not_a_file(path),
         other => Error::io("open", path, &other.into()),
     }
 }
 
 fn not_a_file(path: &Path) -> Error {
-    Error::new(ErrorKind::MissingFile, format!("{} is not a regular file; restore it or write the cache again", path.display()))
-        .at_path(path)
+    Error::new(
+        ErrorKind::MissingFile,
+        format!("{} is not a regular file; restore it or write the cache again", path.display()),
+    )
+    .at_path(path)
 }

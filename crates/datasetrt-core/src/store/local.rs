@@ -77,7 +77,8 @@ impl Storage for Local {
             Err(e) => return Err(Error::io("list", path, &e)),
         };
         let names = entries.map(|entry| entry.map(|e| e.file_name().to_string_lossy().into_owned()));
-        let mut names: Vec<String> = names.collect::<io::Result<_>>().map_err(|e| Error::io("list", path, &e))?;
+        let mut names: Vec<String> =
+            names.collect::<io::Result<_>>().map_err(|e| Error::io("list", path, &e))?;
         names.sort_unstable();
         Ok(names)
     }

@@ -55,7 +55,9 @@ fn same_file(file: &File, path: &Path) -> Result<bool> {
 }
 
 fn busy(path: &Path, name: &str) -> Error {
-    let message = format!("cache '{name}' is being written by another writer; wait for it, or choose another name or root");
+    let message = format!(
+        "cache '{name}' is being written by another writer; wait for it, or choose another name or root"
+    );
     Error::new(ErrorKind::BeingWritten, message).at_path(path)
 }
 

@@ -142,7 +142,11 @@ impl Source {
         Ok(rows)
     }
 
-    fn payloads(&self, positions: &[u64], rows: &mut [u64]) -> Result<(Vec<u64>, Payloads, Vec<Substitution>)> {
+    fn payloads(
+        &self,
+        positions: &[u64],
+        rows: &mut [u64],
+    ) -> Result<(Vec<u64>, Payloads, Vec<Substitution>)> {
         /// So many replacements in a row are not damaged samples any more but a damaged cache.
         const MOST_ATTEMPTS: u64 = 64;
         let mut globals = self.dataset.globals(rows)?;
@@ -158,7 +162,9 @@ impl Source {
             if !self.may_replace(&error) || attempt > MOST_ATTEMPTS.saturating_mul(positions.len() as u64) {
                 return Err(error);
             }
-            let (Some(row), Some(global)) = (rows.get_mut(place), globals.get_mut(place)) else { return Err(error) };
+            let (Some(row), Some(global)) = (rows.get_mut(place), globals.get_mut(place)) else {
+                return Err(error);
+            };
             let tried = substitutions.iter().filter(|s| s.position == position).count() as u64;
             if tried >= MOST_ATTEMPTS {
                 return Err(error);

@@ -152,7 +152,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn ranks(length: u64, start: u64, batch: u64, world: u64, uneven: Uneven, drop_last: bool) -> Vec<Plan> {
-        (0..world).map(|rank| Plan::new(length, start, batch, (rank, world), uneven, drop_last).unwrap()).collect()
+        (0..world)
+            .map(|rank| Plan::new(length, start, batch, (rank, world), uneven, drop_last).unwrap())
+            .collect()
     }
 
     /// What all ranks deliver, step by step, without padding.

@@ -60,7 +60,9 @@ fn stream(dataset: &Dataset, start: u64, batch: u64, options: StreamOptions) -> 
 fn samples(mut stream: Stream) -> Vec<(u64, Vec<u8>)> {
     let mut found = Vec::new();
     while let Some(batch) = stream.next(&mut || false).unwrap() {
-        for ((row, start), length) in batch.rows.iter().zip(&batch.payloads.starts).zip(&batch.payloads.lengths) {
+        for ((row, start), length) in
+            batch.rows.iter().zip(&batch.payloads.starts).zip(&batch.payloads.lengths)
+        {
             found.push((*row, batch.payloads.buffer.as_slice()[*start..start + length].to_vec()));
         }
     }
@@ -130,7 +132,9 @@ fn verify_tells_everything_that_is_wrong() {
     let mut count = Count(0);
     assert_eq!(cache.verify(&mut count).unwrap(), []);
     assert!(count.0 > 1000);
-    for (file, at) in [("shards/000000.bin", 80), ("shards/000001.bin", 3), ("metadata.arrow", 60), ("index.bin", 33)] {
+    for (file, at) in
+        [("shards/000000.bin", 80), ("shards/000001.bin", 3), ("metadata.arrow", 60), ("index.bin", 33)]
+    {
         let path = folder.join(file);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[at] ^= 1;
@@ -138,7 +142,10 @@ fn verify_tells_everything_that_is_wrong() {
     }
     let kinds: Vec<_> = cache.verify(&mut count).unwrap().iter().map(Error::kind).collect();
     use ErrorKind::{IndexChecksum, MetadataChecksum, RecordChecksum, ShardDigest, ShardMismatch};
-    assert_eq!(kinds, [IndexChecksum, MetadataChecksum, RecordChecksum, ShardDigest, ShardMismatch, ShardDigest]);
+    assert_eq!(
+        kinds,
+        [IndexChecksum, MetadataChecksum, RecordChecksum, ShardDigest, ShardMismatch, ShardDigest]
+    );
 }
 
 proptest! {

@@ -46,7 +46,12 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// Turns unsealed raw records into final ones: compressed where that helps, with checksums.
-    pub(super) fn encode(mut self, record_key: u64, method: Compression, compressor: &mut Compressor) -> Result<Self> {
+    pub(super) fn encode(
+        mut self,
+        record_key: u64,
+        method: Compression,
+        compressor: &mut Compressor,
+    ) -> Result<Self> {
         if method == Compression::None {
             self.seal(record_key);
             return Ok(self);

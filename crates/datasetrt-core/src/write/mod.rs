@@ -147,7 +147,8 @@ impl Writer {
         self.samples += 1;
         self.payload_bytes += payload.len() as u64;
         self.row_bytes += row_bytes;
-        Ok(self.frames.len() as u64 + self.row_bytes >= CHUNK_BYTES as u64 || self.records.len() >= CHUNK_RECORDS)
+        Ok(self.frames.len() as u64 + self.row_bytes >= CHUNK_BYTES as u64
+            || self.records.len() >= CHUNK_RECORDS)
     }
 
     /// Hands the chunk to the threads; waits while too many bytes are on their way.
@@ -254,14 +255,18 @@ fn check_target(storage: &dyn Storage, paths: &Paths, options: &WriteOptions) ->
         publish::clean_up(storage, paths)?;
         return refuse(
             ErrorKind::AlreadyExists,
-            format!("cache {shown} exists already; open it with open_dataset, reuse it with cache, or choose another name"),
+            format!(
+                "cache {shown} exists already; open it with open_dataset, reuse it with cache, or choose another name"
+            ),
         );
     }
     match staging::stranger(storage, &paths.target)? {
         None => Ok(()),
         Some(name) => refuse(
             ErrorKind::NameOccupied,
-            format!("{shown} contains '{name}', which datasetrt did not write; move it away before rebuilding"),
+            format!(
+                "{shown} contains '{name}', which datasetrt did not write; move it away before rebuilding"
+            ),
         ),
     }
 }
@@ -269,8 +274,11 @@ fn check_target(storage: &dyn Storage, paths: &Paths, options: &WriteOptions) ->
 /// The columns of a segment; those that were null so far have no type yet.
 fn columns_of(rows: &[u8]) -> Result<Vec<(String, Option<ColumnType>)>> {
     let batches = read_segment(rows.to_vec())?;
-    let Some(first) = batches.first() else { return Err(invalid("a segment of the unfinished write has no rows")) };
-    let known = |ty: &arrow_schema::DataType| ColumnType::ALL.into_iter().find(|column| column.arrow() == *ty);
+    let Some(first) = batches.first() else {
+        return Err(invalid("a segment of the unfinished write has no rows"));
+    };
+    let known =
+        |ty: &arrow_schema::DataType| ColumnType::ALL.into_iter().find(|column| column.arrow() == *ty);
     Ok(first.schema_ref().fields().iter().map(|f| (f.name().clone(), known(f.data_type()))).collect())
 }
 

@@ -90,7 +90,11 @@ pub(super) fn clean_up(storage: &dyn Storage, paths: &Paths) -> Result<()> {
     staging::remove_cache(storage, &paths.replaced)
 }
 
-fn write_index(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<(FileEntry, Vec<ShardEntry>, u64)> {
+fn write_index(
+    storage: &dyn Storage,
+    paths: &Paths,
+    shards: u64,
+) -> Result<(FileEntry, Vec<ShardEntry>, u64)> {
     let mut entries = Vec::new();
     let mut payload_bytes = 0u64;
     let mut samples = 0u64;
@@ -104,7 +108,8 @@ fn write_index(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<(Fil
     let mut file = HashedFile::create(storage, &paths.partial.join(names::INDEX))?;
     file.write(&index::encode_header(samples))?;
     for ordinal in 0..shards {
-        let rows: Vec<u8> = segment(storage, paths, ordinal)?.ends.iter().flat_map(|end| end.to_le_bytes()).collect();
+        let rows: Vec<u8> =
+            segment(storage, paths, ordinal)?.ends.iter().flat_map(|end| end.to_le_bytes()).collect();
         file.write(&rows)?;
     }
     Ok((file.finish()?, entries, payload_bytes))
@@ -145,7 +150,11 @@ pub(super) fn segment(storage: &dyn Storage, paths: &Paths, ordinal: u64) -> Res
     let path = paths.segment(ordinal);
     let bytes = storage.read(&path, u64::MAX - 1)?;
     let bytes = bytes.ok_or_else(|| {
-        Error::new(ErrorKind::Io, format!("{} has vanished while the cache was written; run it again", path.display())).at_path(&path)
+        Error::new(
+            ErrorKind::Io,
+            format!("{} has vanished while the cache was written; run it again", path.display()),
+        )
+        .at_path(&path)
     })?;
     Segment::decode(&bytes).map_err(|e| e.at_path(&path))
 }

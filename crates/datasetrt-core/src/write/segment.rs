@@ -49,7 +49,8 @@ impl Segment {
 
     /// The segment behind `bytes`; anything but exactly one sound segment is an error.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
-        Self::parse(bytes).ok_or_else(|| Error::new(ErrorKind::Unfinished, "a segment of the unfinished write is damaged"))
+        Self::parse(bytes)
+            .ok_or_else(|| Error::new(ErrorKind::Unfinished, "a segment of the unfinished write is damaged"))
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {

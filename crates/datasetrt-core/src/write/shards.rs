@@ -103,7 +103,8 @@ impl ShardWriter {
     }
 
     fn begin(&self) -> Result<OpenShard> {
-        let header = Header { record_key: self.record_key, ordinal: self.shards, first_sample: self.next_sample };
+        let header =
+            Header { record_key: self.record_key, ordinal: self.shards, first_sample: self.next_sample };
         let mut shard = OpenShard {
             sink: self.storage.create(&self.paths.shard(self.shards))?,
             hasher: blake3::Hasher::new(),

@@ -63,8 +63,13 @@ impl Paths {
 
 /// Finds what an interrupted write left: the number of its durable shards and the last segment.
 /// Anything else in the hidden folders is removed, so that the write goes on from a clean state.
-pub(super) fn adopt(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<(u64, Option<Segment>)> {
-    let durable = if is_resumable(storage, paths, identity)? { durable_shards(storage, paths)? } else { (0, None) };
+pub(super) fn adopt(
+    storage: &dyn Storage,
+    paths: &Paths,
+    identity: &Identity,
+) -> Result<(u64, Option<Segment>)> {
+    let durable =
+        if is_resumable(storage, paths, identity)? { durable_shards(storage, paths)? } else { (0, None) };
     if durable.0 == 0 {
         discard(storage, paths)?;
         create(storage, paths, identity)?;
@@ -94,7 +99,9 @@ fn create(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<(
 fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<Segment>)> {
     let mut last = None;
     for ordinal in 0.. {
-        let Some(bytes) = storage.read(&paths.segment(ordinal), MAX_SEGMENT_BYTES)? else { return Ok((ordinal, last)) };
+        let Some(bytes) = storage.read(&paths.segment(ordinal), MAX_SEGMENT_BYTES)? else {
+            return Ok((ordinal, last));
+        };
         let Ok(segment) = Segment::decode(&bytes) else { return Ok((ordinal, last)) };
         if !shard_matches(&paths.shard(ordinal), &segment) {
             return Ok((ordinal, last));
@@ -113,9 +120,8 @@ fn shard_matches(path: &Path, segment: &Segment) -> bool {
     };
     ReadFile::open(path).is_ok_and(|file| {
         file.bytes() == segment.entry.bytes
-            && trailer_of(&file).is_some_and(|t| {
-                t.digest == segment.entry.blake3 && t.records == segment.entry.samples
-            })
+            && trailer_of(&file)
+                .is_some_and(|t| t.digest == segment.entry.blake3 && t.records == segment.entry.samples)
     })
 }
 

@@ -28,7 +28,10 @@ fn fill(writer: &mut Writer, samples: std::ops::Range<u64>) {
     for sample in samples {
         let text = format!("s{sample}");
         let note = if sample % 3 == 0 { Value::Null } else { Value::Str(&text) };
-        if writer.push(&payload(sample), &[("id", Value::Int(sample as i64)), ("note", note)], sample).unwrap() {
+        if writer
+            .push(&payload(sample), &[("id", Value::Int(sample as i64)), ("note", note)], sample)
+            .unwrap()
+        {
             writer.flush().unwrap();
         }
     }
@@ -72,11 +75,16 @@ fn a_published_cache_leaves_nothing_beside_it() {
 #[test]
 fn threads_and_compression_do_not_change_what_is_written_twice() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }] {
-        let roots: Vec<_> = [1, 3].map(|threads| {
-            let root = tempfile::tempdir().unwrap();
-            write(WriteOptions { threads: Some(threads), compression, ..options(root.path(), "a") }, 3000);
-            root
-        }).into();
+        let roots: Vec<_> = [1, 3]
+            .map(|threads| {
+                let root = tempfile::tempdir().unwrap();
+                write(
+                    WriteOptions { threads: Some(threads), compression, ..options(root.path(), "a") },
+                    3000,
+                );
+                root
+            })
+            .into();
         assert_eq!(files(roots[0].path()), files(roots[1].path()), "{compression:?}");
     }
 }
@@ -107,7 +115,8 @@ fn an_interrupted_write_resumes_to_the_same_bytes() {
 fn a_write_without_fingerprint_or_with_another_configuration_begins_anew() {
     let root = tempfile::tempdir().unwrap();
     let begin = |options| Writer::begin(options, Arc::new(Local)).unwrap();
-    for first in [options(root.path(), "a"), WriteOptions { fingerprint: None, ..options(root.path(), "a") }] {
+    for first in [options(root.path(), "a"), WriteOptions { fingerprint: None, ..options(root.path(), "a") }]
+    {
         let mut writer = begin(first);
         fill(&mut writer, 0..3000);
         writer.flush().unwrap();

@@ -17,15 +17,25 @@ def invalid(message: str) -> InvalidInputError:
     return InvalidInputError(message, kind="invalid-argument")
 
 
+def as_index(value: object) -> int | None:
+    """``value`` as an int, or None: NumPy integers are numbers too, True and arrays are none."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # An array has the method, and refuses when it is called.
+        return None
+
+
 def whole(what: str, value: object, low: int, high: int | None = None) -> int:
-    """``value`` as an int of ``[low, high)``; NumPy integers are numbers too, True is none.
+    """``value`` as an int of ``[low, high)``.
 
     Raises:
         InvalidInputError: It is no whole number, or outside.
     """
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    number = as_index(value)
+    if number is None:
         raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a whole number")
-    number = operator.index(value)
     if number < low or (high is not None and number >= high):
         limits = f"of at least {low}" if high is None else f"from {low} to {high - 1}"
         raise invalid(f"{what} = {number} is out of range; give a whole number {limits}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import operator
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, SupportsIndex
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -17,15 +16,15 @@ from pydantic import (
     model_validator,
 )
 
-from .checks import invalid
+from .checks import as_index, invalid
 from .progress import Progress
 
 
 def _whole(value: object) -> object:
-    """NumPy integers are numbers too; True is none, though Python takes it for 1."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    number = as_index(value)
+    if number is None:
         raise ValueError("it should be a whole number")
-    return operator.index(value)
+    return number
 
 
 _Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
@@ -48,7 +47,7 @@ def _explain(model: type[_Config], error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     field = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(field, model.model_fields, n=1)
+        close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.8)
         cure = f"did you mean {close[0]}?" if close else f"it has {', '.join(model.model_fields)}"
         return f"{model.__name__} has no field {field!r}; {cure}"
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import CachedSample, Order, SampleBatch, Stream, View
-from .checks import invalid, path_of, whole
+from .checks import as_index, invalid, path_of, whole
 from .config import ReaderConfig
 from .errors import InvalidInputError
 from .loader import PREFETCH_BYTES, Loader, LoaderKwargs, LoaderOptions, OnCorrupt
@@ -86,7 +86,7 @@ def open_dataset(
         raise invalid("path_or_paths is empty; give the folder of at least one cache")
     if not isinstance(config, ReaderConfig):
         raise invalid(f"config is a {type(config).__name__}; give a ReaderConfig")
-    return CachedDataset.opened(paths, config, ())
+    return CachedDataset._open(paths, config, ())
 
 
 class CachedDataset:
@@ -124,7 +124,7 @@ class CachedDataset:
         self._orders: dict[Sampler, Order] = {}
 
     @classmethod
-    def opened(
+    def _open(
         cls, paths: Sequence[str], config: ReaderConfig, reports: tuple[CacheReport, ...]
     ) -> CachedDataset:
         """All rows of the caches at these paths."""
@@ -145,7 +145,7 @@ class CachedDataset:
         """The order of a sampler over these rows; a few are kept, because weights take time to bind."""
         order = self._orders.get(sampler)
         if order is None:
-            order = sampler.bound(self._view)
+            order = sampler._bound(self._view)
             while len(self._orders) >= _KEPT_ORDERS:
                 # Another thread may have dropped it already.
                 self._orders.pop(next(iter(self._orders)), None)
@@ -174,12 +174,13 @@ class CachedDataset:
         """
         if isinstance(index, slice):
             return self._derived(self._view.slice(*index.indices(len(self))))
-        if isinstance(index, bool | np.bool_) or not isinstance(index, SupportsIndex):
+        number = as_index(index)
+        if number is None:
             raise invalid(
                 f"index {index!r} is a {type(index).__name__}; give a whole number or a slice, "
                 "or use take() for several rows and filter() for a condition"
             )
-        return self._view.sample(index.__index__())
+        return self._view.sample(number)
 
     def __iter__(self) -> Iterator[CachedSample]:
         """All samples in the order of the active table, read ahead by native threads."""
@@ -200,8 +201,8 @@ class CachedDataset:
             on_corrupt="raise",
         )
         try:
-            while (read := stream.next()) is not None:
-                yield from read
+            while samples := stream.next_samples()[0]:
+                yield from samples
         finally:
             stream.close()
 
@@ -355,7 +356,7 @@ class CachedDataset:
             >>> [(cache.name, cache.sample_count) for cache in drt.testing.tiny_dataset().caches]
             [('tiny', 10)]
         """
-        return tuple(map(CacheInfo.of, self._view.caches))
+        return tuple(map(CacheInfo._of, self._view.caches))
 
     @property
     def schema(self) -> dict[str, type[bool | int | float | str]]:
@@ -398,7 +399,7 @@ class CachedDataset:
             >>> drt.testing.tiny_dataset().verify().ok
             True
         """
-        problems = tuple(Problem(**problem) for problem in self._view.verify(None))
+        problems = tuple(Problem(**problem) for problem in self._view.verify())
         caches = self._view.caches
         return VerifyReport(problems, len(caches), sum(cache["sample_count"] for cache in caches))
 
@@ -423,7 +424,13 @@ class CachedDataset:
 
     @overload
     def loader(
-        self, *, batch_size: int = 256, transform: None = None, **options: Unpack[LoaderKwargs]
+        self,
+        *,
+        batch_size: int = 256,
+        transform: None = None,
+        collate: None = None,
+        seeded: Literal[False] = False,
+        **options: Unpack[LoaderKwargs],
     ) -> Loader[SampleBatch]: ...
     @overload
     def loader(
@@ -431,6 +438,7 @@ class CachedDataset:
         *,
         batch_size: int = 256,
         transform: Callable[[CachedSample], T],
+        collate: None = None,
         seeded: Literal[False] = False,
         **options: Unpack[LoaderKwargs],
     ) -> Loader[list[T]]: ...
@@ -440,12 +448,19 @@ class CachedDataset:
         *,
         batch_size: int = 256,
         transform: Callable[[CachedSample, int], T],
+        collate: None = None,
         seeded: Literal[True],
         **options: Unpack[LoaderKwargs],
     ) -> Loader[list[T]]: ...
     @overload
     def loader(
-        self, *, batch_size: int = 256, transform: Codec[Any], **options: Unpack[LoaderKwargs]
+        self,
+        *,
+        batch_size: int = 256,
+        transform: Codec[Any],
+        collate: None = None,
+        seeded: Literal[False] = False,
+        **options: Unpack[LoaderKwargs],
     ) -> Loader[Any]: ...
     @overload
     def loader(
@@ -454,6 +469,7 @@ class CachedDataset:
         batch_size: int = 256,
         transform: None = None,
         collate: Callable[[list[CachedSample]], B],
+        seeded: Literal[False] = False,
         **options: Unpack[LoaderKwargs],
     ) -> Loader[B]: ...
     @overload
@@ -478,7 +494,13 @@ class CachedDataset:
     ) -> Loader[B]: ...
     @overload
     def loader(
-        self, *, batch_size: None, transform: None = None, **options: Unpack[LoaderKwargs]
+        self,
+        *,
+        batch_size: None,
+        transform: None = None,
+        collate: None = None,
+        seeded: Literal[False] = False,
+        **options: Unpack[LoaderKwargs],
     ) -> Loader[CachedSample]: ...
     @overload
     def loader(
@@ -486,6 +508,7 @@ class CachedDataset:
         *,
         batch_size: None,
         transform: Callable[[CachedSample], T] | Codec[T],
+        collate: None = None,
         seeded: Literal[False] = False,
         **options: Unpack[LoaderKwargs],
     ) -> Loader[T]: ...
@@ -495,6 +518,7 @@ class CachedDataset:
         *,
         batch_size: None,
         transform: Callable[[CachedSample, int], T],
+        collate: None = None,
         seeded: Literal[True],
         **options: Unpack[LoaderKwargs],
     ) -> Loader[T]: ...
@@ -528,7 +552,7 @@ class CachedDataset:
             drop_last: Leave out the last global batch if it is not full.
             shard: Which part of each global batch this process takes.
             threads: Native threads that read; None takes what the process may use.
-            prefetch_batches: Batches read ahead.
+            prefetch_batches: Batches read ahead; 0 reads each when it is asked for.
             prefetch_bytes: Bytes read ahead, whatever the number of batches; one batch always fits.
             on_corrupt: ``"raise"``, or ``"substitute"``: a sample that cannot be read is replaced by another,
                 always the same one, and logged; batches keep their length.

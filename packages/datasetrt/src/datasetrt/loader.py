@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -21,11 +23,13 @@ from typing import (
     get_args,
 )
 
+import numpy as np
+
 from ._core import SampleBatch, Stream
 from .checks import WORD, choice, count, flag, invalid, whole
 from .sampler import Sampler, Shard
 from .state import LoaderState, checked_state
-from .transform import Assembly
+from .transform import Assembly, Drawn
 
 if TYPE_CHECKING:
     from .dataset import CachedDataset
@@ -55,8 +59,8 @@ class LoaderOptions:
         for name in ("batch_size", "threads"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, count(name, getattr(self, name)))
-        for name in ("prefetch_batches", "prefetch_bytes"):
-            object.__setattr__(self, name, count(name, getattr(self, name)))
+        for name, least in (("prefetch_batches", 0), ("prefetch_bytes", 1)):
+            object.__setattr__(self, name, whole(name, getattr(self, name), least))
         flag("drop_last", self.drop_last)
         choice("on_corrupt", self.on_corrupt, get_args(OnCorrupt))
         if not isinstance(self.shard, Shard):
@@ -113,7 +117,7 @@ class Loader(Generic[T_co]):
         self._dataset = dataset
         self._sampler = sampler
         self._options = options
-        self._uneven = options.shard.uneven_for(sampler)
+        self._uneven = options.shard._uneven_for(sampler)
         self._work = work
         # What the state says, and where the next loop begins: the same, unless a loop runs or was left.
         self._cursor = self._next = _Cursor(0, 0)
@@ -205,7 +209,7 @@ class Loader(Generic[T_co]):
         return {
             "version": 1,
             "fingerprint": self._dataset.fingerprint,
-            "sampler": self._sampler.state(),
+            "sampler": self._sampler._state(),
             "epoch": self._cursor.epoch,
             "position": self._cursor.position,
         }
@@ -231,7 +235,7 @@ class Loader(Generic[T_co]):
             [[8, 9]]
         """
         length = len(self._dataset._order(self._sampler))
-        epoch, position = checked_state(state, self._dataset.fingerprint, self._sampler.state(), length)
+        epoch, position = checked_state(state, self._dataset.fingerprint, self._sampler._state(), length)
         self._live = None
         self._cursor = self._next = _Cursor(epoch, position)
 
@@ -314,6 +318,13 @@ class LoaderIterator(Iterator[T_co]):
 
     An exception of transform or collate leaves it at the same batch, which the next call tries again.
     Dropping it ends its native threads, as does :meth:`close`.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
+        >>> with iter(loader) as batches:
+        ...     next(batches).indices.tolist()
+        [0, 1, 2, 3]
     """
 
     def __init__(self, loader: Loader[T_co], start: _Cursor) -> None:
@@ -324,8 +335,9 @@ class LoaderIterator(Iterator[T_co]):
         self._by_sample = loader.batch_size is None
         self._epoch = start.epoch
         self._steps = 0
-        self._read: SampleBatch | None = None
-        self._place = 0
+        # What is being handed out; it stays until that succeeds.
+        self._pending: SampleBatch | Drawn | None = None
+        self._ahead: deque[Drawn] = deque()
         self._order = loader._dataset._order(loader.sampler)
         self._length = len(self._order)
         self._stream = loader._stream(start)
@@ -336,23 +348,24 @@ class LoaderIterator(Iterator[T_co]):
         return self
 
     def __next__(self) -> T_co:
-        read = self._fetch() if self._read is None else self._read
+        pending = self._fetch() if self._pending is None else self._pending
         begin = time.perf_counter()
         try:
-            if self._by_sample:
-                result = self._work.sample(read, self._place, self._order)
+            if isinstance(pending, Drawn):
+                result = self._work.sample(pending)
             else:
-                result = self._work.batch(read, self._order)
+                result = self._work.batch(pending, self._order)
         finally:
             self._meter.transform_seconds += time.perf_counter() - begin
-        self._hand_out(read)
+        self._hand_out()
         return cast(T_co, result)
 
     def close(self) -> None:
         """End the loop and its native threads; the next call of ``next`` raises StopIteration."""
         if not self._ended:
             self._ended = True
-            self._read = None
+            self._pending = None
+            self._ahead.clear()
             self._meter.stop()
             self._stream.close()
 
@@ -367,12 +380,30 @@ class LoaderIterator(Iterator[T_co]):
     def __del__(self) -> None:
         self.close()
 
-    def _fetch(self) -> SampleBatch:
-        """The next read; it is kept until all of it was handed out."""
+    def _fetch(self) -> SampleBatch | Drawn:
         if self._ended:
             raise StopIteration
-        self._read = self._stream.next()
-        self._place = 0
+        if self._by_sample:
+            if not self._ahead:
+                self._ahead.extend(self._read_samples())
+            self._pending = self._ahead.popleft() if self._ahead else None
+        else:
+            self._pending = self._stream.next()
+            self._log_substitutions()
+        if self._pending is None:
+            self._finish()
+            raise StopIteration
+        return self._pending
+
+    def _read_samples(self) -> Iterator[Drawn]:
+        samples, positions = self._stream.next_samples()
+        self._log_substitutions()
+        seeds: Iterable[int] = repeat(0)
+        if self._work.seeded:
+            seeds = self._order.transform_seeds(self._epoch, np.array(positions, np.int64))
+        return map(Drawn, samples, repeat(self._epoch), positions, seeds)
+
+    def _log_substitutions(self) -> None:
         for lost in self._stream.substitutions():
             _log.warning(
                 "sample %d of cache %s cannot be read; row %d takes its place at position %d of epoch %d: %s",
@@ -383,16 +414,10 @@ class LoaderIterator(Iterator[T_co]):
                 self._epoch,
                 lost["message"],
             )
-        if self._read is None:
-            self._finish()
-            raise StopIteration
-        return self._read
 
-    def _hand_out(self, read: SampleBatch) -> None:
+    def _hand_out(self) -> None:
+        self._pending = None
         self._steps += 1
-        self._place += 1
-        if not self._by_sample or self._place == len(read):
-            self._read = None
         position = self._stream.position_after(self._steps)
         if position < self._length:
             self._loader._delivered(self, self._epoch, position)

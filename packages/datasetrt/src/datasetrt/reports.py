@@ -59,6 +59,12 @@ class CacheInfo:
         fingerprint: That of the source, if it had one.
         codec: Name of the codec that packed the payloads, if the source named one.
         compression: ``"none"``, ``"lz4"`` or ``"zstd"``.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> (cache,) = drt.testing.tiny_dataset().caches
+        >>> cache.name, cache.sample_count, len(cache.cache_id)
+        ('tiny', 10, 16)
     """
 
     path: Path
@@ -72,7 +78,7 @@ class CacheInfo:
     compression: str
 
     @classmethod
-    def of(cls, found: Cache) -> CacheInfo:
+    def _of(cls, found: Cache) -> CacheInfo:
         """The same, as the native module tells it."""
         return cls(
             path=Path(found["path"]),
@@ -98,6 +104,11 @@ class Problem:
         shard: Number of the shard concerned.
         offset: Byte offset in it.
         sample_id: Sample that cannot be read.
+
+    Example:
+        >>> problem = Problem("record-checksum", "shard 0 record 3: checksum differs", None, 0, 99, 3)
+        >>> print(problem)
+        record-checksum: shard 0 record 3: checksum differs
     """
 
     kind: str

@@ -33,6 +33,11 @@ class Sampler(ABC):
     """An order of the rows of a dataset. Frozen, compares by value, works with any dataset.
 
     One of :class:`Sequential`, :class:`Shuffle`, :class:`BlockShuffle` and :class:`Weighted`.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> isinstance(drt.Shuffle(seed=7), drt.Sampler), drt.Shuffle(seed=7) == drt.Shuffle(seed=7)
+        (True, True)
     """
 
     def indices(
@@ -89,11 +94,11 @@ class Sampler(ABC):
         return order.position_of(whole("row", row, 0, len(ds)), whole("epoch", epoch, 0, WORD))
 
     @abstractmethod
-    def state(self) -> SamplerState:
+    def _state(self) -> SamplerState:
         """What a saved loader state says about the sampler: JSON, complete."""
 
     @abstractmethod
-    def bound(self, view: View) -> Order:
+    def _bound(self, view: View) -> Order:
         """The order of a view's rows; called by the dataset, which keeps it."""
 
 
@@ -107,10 +112,10 @@ class Sequential(Sampler):
         [0, 1, 2]
     """
 
-    def state(self) -> SamplerState:
+    def _state(self) -> SamplerState:
         return {"kind": "sequential"}
 
-    def bound(self, view: View) -> Order:
+    def _bound(self, view: View) -> Order:
         return Order.sequential(view)
 
 
@@ -137,10 +142,10 @@ class Shuffle(Sampler):
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", whole("seed", self.seed, 0, WORD))
 
-    def state(self) -> SamplerState:
+    def _state(self) -> SamplerState:
         return {"kind": "shuffle", "seed": self.seed}
 
-    def bound(self, view: View) -> Order:
+    def _bound(self, view: View) -> Order:
         return Order.shuffle(view, self.seed)
 
 
@@ -178,7 +183,7 @@ class BlockShuffle(Sampler):
         object.__setattr__(self, "block_samples", whole("block_samples", block_samples, 1, WORD))
         object.__setattr__(self, "window_blocks", whole("window_blocks", window_blocks, 1, WORD))
 
-    def state(self) -> SamplerState:
+    def _state(self) -> SamplerState:
         return {
             "kind": "block-shuffle",
             "seed": self.seed,
@@ -186,7 +191,7 @@ class BlockShuffle(Sampler):
             "window_blocks": self.window_blocks,
         }
 
-    def bound(self, view: View) -> Order:
+    def _bound(self, view: View) -> Order:
         return Order.block_shuffle(view, self.seed, self.block_samples, self.window_blocks)
 
 
@@ -221,7 +226,7 @@ class Weighted(Sampler):
             object.__setattr__(self, "num_samples", whole("num_samples", self.num_samples, 1, 2**63))
         flag("replacement", self.replacement)
 
-    def state(self) -> SamplerState:
+    def _state(self) -> SamplerState:
         return {
             "kind": "weighted",
             "seed": self.seed,
@@ -229,7 +234,7 @@ class Weighted(Sampler):
             "replacement": self.replacement,
         }
 
-    def bound(self, view: View) -> Order:
+    def _bound(self, view: View) -> Order:
         return Order.weighted(view, self.seed, self.num_samples, self.replacement)
 
 
@@ -267,7 +272,7 @@ class Shard:
         if self.uneven is not None:
             choice("uneven", self.uneven, get_args(Uneven))
 
-    def uneven_for(self, sampler: Sampler) -> Uneven:
+    def _uneven_for(self, sampler: Sampler) -> Uneven:
         """What to do with an uneven last batch in this order.
 
         Raises:

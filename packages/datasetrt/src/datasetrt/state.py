@@ -17,6 +17,12 @@ class LoaderState(TypedDict):
 
     ``fingerprint`` names the rows and weights, ``sampler`` their order; ``position`` counts the samples of
     the epoch that were handed out, over all ranks.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> state = drt.testing.tiny_dataset().loader(sampler=drt.Shuffle(seed=7)).state_dict()
+        >>> state["sampler"], state["epoch"], state["position"]
+        ({'kind': 'shuffle', 'seed': 7}, 0, 0)
     """
 
     version: int

@@ -18,6 +18,8 @@ from .dataset import CachedDataset
 from .source import CacheInput, MapSource
 from .writer import cache
 
+__all__ = ["Resumable", "assert_resumes", "tiny_dataset"]
+
 
 def tiny_dataset(samples: int = 10, *, root: str | os.PathLike[str] | None = None) -> CachedDataset:
     """Write and open a small cache.
@@ -60,11 +62,14 @@ def _remove(folder: str, owner: int) -> None:
 class Resumable(Protocol):
     """A loader, of this library or around it."""
 
-    def __iter__(self) -> Iterator[Any]: ...
+    def __iter__(self) -> Iterator[Any]:
+        """Begin the next epoch, or finish the one that a loaded state is in."""
 
-    def state_dict(self) -> Any: ...
+    def state_dict(self) -> Any:
+        """Where the run is, as JSON."""
 
-    def load_state_dict(self, state: Any, /) -> None: ...
+    def load_state_dict(self, state: Any, /) -> None:
+        """Go to the place that a state names."""
 
 
 def assert_resumes(make: Callable[[], Resumable], *, epochs: int = 2) -> None:

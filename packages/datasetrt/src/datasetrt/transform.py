@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import codecs
 from .checks import flag, invalid
 
 if TYPE_CHECKING:
-    from ._core import Order, SampleBatch
+    from ._core import CachedSample, Order, SampleBatch
     from .codecs import Codec
     from .dataset import CachedDataset
+
+
+class Drawn(NamedTuple):
+    """A sample, where it stands in the order, and the seed for its transform, if that takes one."""
+
+    sample: CachedSample
+    epoch: int
+    position: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -36,22 +45,21 @@ class Assembly:
         results = self._each(batch, order)
         return results if self.collate is None else _whole("collating", self.collate, results, batch)
 
-    def sample(self, read: SampleBatch, index: int, order: Order) -> Any:
-        """What the loop gets for one sample of a read."""
+    def sample(self, drawn: Drawn) -> Any:
+        """What the loop gets for one sample."""
         try:
             if self.codec is not None:
-                # A copy of its own: a view would keep the other samples of the read in memory.
-                return self.codec.loads(bytearray(read.payloads[index]))
-            sample = read[index]
+                # Arrays that the codec makes of it are writable then, as they are with batches.
+                return self.codec.loads(bytearray(drawn.sample.data))
             if self.apply is None:
-                return sample
-            if not self.seeded:
-                return self.apply(sample)
-            return self.apply(sample, order.transform_seeds(read.epoch, read.positions[index : index + 1])[0])
+                return drawn.sample
+            if self.seeded:
+                return self.apply(drawn.sample, drawn.seed)
+            return self.apply(drawn.sample)
         except StopIteration as error:
-            raise _stopped(_place(read, index)) from error
+            raise _stopped(_place(drawn.sample, drawn.position, drawn.epoch)) from error
         except Exception as error:
-            error.add_note(_place(read, index))
+            error.add_note(_place(drawn.sample, drawn.position, drawn.epoch))
             raise
 
     def _each(self, batch: SampleBatch, order: Order) -> list[Any]:
@@ -69,9 +77,9 @@ class Assembly:
                 for sample in batch:
                     add(self.apply(sample))
         except StopIteration as error:
-            raise _stopped(_place(batch, len(results))) from error
+            raise _stopped(_place_in(batch, len(results))) from error
         except Exception as error:
-            error.add_note(_place(batch, len(results)))
+            error.add_note(_place_in(batch, len(results)))
             raise
         return results
 
@@ -123,11 +131,15 @@ def _stopped(place: str) -> RuntimeError:
     return RuntimeError(f"StopIteration was raised {place}")
 
 
-def _place(batch: SampleBatch, index: int) -> str:
+def _place(sample: CachedSample, position: int, epoch: int) -> str:
     return (
-        f"while transforming sample {batch.sample_ids[index]} of cache {batch.cache_ids[index]}, "
-        f"at position {batch.positions[index]} of epoch {batch.epoch}"
+        f"while transforming sample {sample.sample_id} of cache {sample.cache_id}, "
+        f"at position {position} of epoch {epoch}"
     )
+
+
+def _place_in(batch: SampleBatch, index: int) -> str:
+    return _place(batch[index], int(batch.positions[index]), batch.epoch)
 
 
 def _batch_place(doing: str, batch: SampleBatch) -> str:

@@ -124,7 +124,7 @@ def cache(
             failures.append(error)
     if failures:
         raise ExceptionGroup(f"{len(failures)} of {len(sources)} sources failed", failures)
-    return CachedDataset.opened([str(report.path) for report in reports], ReaderConfig(), tuple(reports))
+    return CachedDataset._open([str(report.path) for report in reports], ReaderConfig(), tuple(reports))
 
 
 def _listed(given: CacheSource | Iterable[CacheSource]) -> list[CacheSource]:
@@ -289,8 +289,22 @@ def _run(
 
 def _feed_samples(writer: Writer, source: CacheSource, name: str, report: Report | None) -> None:
     iterator = _begun(source, name, writer.resume_samples)
+    with closing(_counted(iterator, name, writer.resume_samples)) as samples:
+        writer.write_all(samples, _two_figures(report))
+
+
+def _counted(iterator: Iterator[CacheInput], name: str, first: int) -> Generator[CacheInput]:
+    """The same samples; an exception gets a note with the number of the sample, and a generator an end."""
+    number = first
     try:
-        writer.write_all(iterator, _two_figures(report), start_item=writer.resume_samples)
+        for sample in iterator:
+            yield sample
+            number += 1
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        error.add_note(f"while sample {number} of source {name!r} was being produced")
+        raise
     finally:
         if isinstance(iterator, Generator):
             iterator.close()
@@ -371,5 +385,5 @@ def _shorter(name: str, now: str, before: str) -> StaleCacheError:
     return StaleCacheError(
         f"source {name!r} gave {now}, but an interrupted write of it has stored {before}; "
         "give a source that changed another fingerprint",
-        kind="changed",
+        kind="stale",
     )

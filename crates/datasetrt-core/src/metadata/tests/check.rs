@@ -39,9 +39,7 @@ fn with(batch: &RecordBatch, name: &str, array: ArrayRef) -> RecordBatch {
 }
 
 fn without(batch: &RecordBatch, name: &str) -> RecordBatch {
-    let keep: Vec<_> = (0..batch.num_columns())
-        .filter(|n| *n != place(batch, name))
-        .collect();
+    let keep: Vec<_> = (0..batch.num_columns()).filter(|n| *n != place(batch, name)).collect();
     batch.project(&keep).unwrap()
 }
 
@@ -52,10 +50,7 @@ fn picked(batch: &RecordBatch, rows: &[u64]) -> RecordBatch {
 #[test]
 fn the_exported_table_is_everything() {
     let set = two_caches();
-    assert_eq!(
-        check(&set, &exported(&set, Selection::all())).unwrap(),
-        Selection::all()
-    );
+    assert_eq!(check(&set, &exported(&set, Selection::all())).unwrap(), Selection::all());
 }
 
 #[test]
@@ -65,18 +60,10 @@ fn rows_are_kept_in_their_shortest_form() {
     let rows = |batch: &RecordBatch| check(&set, batch).unwrap().rows;
     assert_eq!(rows(&table.slice(1, 3)), Rows::Range { start: 1, len: 3 });
     assert_eq!(rows(&table.slice(4, 1)), Rows::Range { start: 4, len: 1 });
-    assert_eq!(
-        rows(&picked(&table, &[0, 1, 1])),
-        Rows::Explicit([0, 1, 1].into())
-    );
-    assert_eq!(
-        rows(&picked(&table, &[4, 3])),
-        Rows::Explicit([4, 3].into())
-    );
-    assert_eq!(
-        rows(&picked(&table, &[0, 2, 3, 4])),
-        Rows::Explicit([0, 2, 3, 4].into())
-    );
+    assert_eq!(rows(&table.slice(0, 3)), Rows::Range { start: 0, len: 3 });
+    assert_eq!(rows(&picked(&table, &[0, 1, 1])), Rows::Explicit([0, 1, 1].into()));
+    assert_eq!(rows(&picked(&table, &[4, 3])), Rows::Explicit([4, 3].into()));
+    assert_eq!(rows(&picked(&table, &[0, 2, 3, 4])), Rows::Explicit([0, 2, 3, 4].into()));
 }
 
 proptest! {
@@ -147,42 +134,21 @@ fn other_encodings_of_the_same_values_are_welcome() {
     let set = two_caches();
     let table = exported(&set, Selection::all());
     let dictionary = DataType::Dictionary(Box::new(DataType::UInt32), Box::new(DataType::Utf8View));
-    for ty in [
-        DataType::Utf8,
-        DataType::LargeUtf8,
-        DataType::Utf8View,
-        dictionary,
-    ] {
+    for ty in [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View, dictionary] {
         for name in ["cache_id", "text"] {
             let edited = with(&table, name, cast(&table[name], &ty).unwrap());
-            assert_eq!(
-                check(&set, &edited).unwrap(),
-                Selection::all(),
-                "{name} as {ty}"
-            );
+            assert_eq!(check(&set, &edited).unwrap(), Selection::all(), "{name} as {ty}");
         }
     }
-    for ty in [
-        DataType::Int8,
-        DataType::UInt16,
-        DataType::Int32,
-        DataType::UInt64,
-    ] {
+    for ty in [DataType::Int8, DataType::UInt16, DataType::Int32, DataType::UInt64] {
         let edited = with(&table, "sample_id", cast(&table["sample_id"], &ty).unwrap());
-        assert_eq!(
-            check(&set, &edited).unwrap(),
-            Selection::all(),
-            "sample_id as {ty}"
-        );
+        assert_eq!(check(&set, &edited).unwrap(), Selection::all(), "sample_id as {ty}");
     }
     let other_nan = f64::from_bits(f64::NAN.to_bits() | 0xbeef);
     let floats = vec![None, None, None, Some(other_nan), Some(0.0)];
     let edited = with(&table, "only_b", Arc::new(Float64Array::from(floats)));
     assert_eq!(check(&set, &edited).unwrap(), Selection::all());
-    assert_eq!(
-        check(&set, &without(&table, "weight")).unwrap(),
-        Selection::all()
-    );
+    assert_eq!(check(&set, &without(&table, "weight")).unwrap(), Selection::all());
 }
 
 #[test]
@@ -190,12 +156,7 @@ fn weights_of_any_number_type_are_kept() {
     let set = two_caches();
     let table = exported(&set, Selection::all());
     let weights = Int64Array::from(vec![1, 1, 1, 2, 1]);
-    for ty in [
-        DataType::Int64,
-        DataType::UInt8,
-        DataType::Float32,
-        DataType::Float16,
-    ] {
+    for ty in [DataType::Int64, DataType::UInt8, DataType::Float32, DataType::Float16] {
         let edited = with(&table, "weight", cast(&weights, &ty).unwrap());
         let found = check(&set, &edited).unwrap().weights.unwrap();
         assert_eq!(*found, [1.0, 1.0, 1.0, 2.0, 1.0], "{ty}");
@@ -207,29 +168,14 @@ fn added_columns_are_kept_as_they_are() {
     let set = two_caches();
     let table = exported(&set, Selection::all());
     let note: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c", "d", "e"]));
-    let words: arrow_array::DictionaryArray<UInt32Type> =
-        ["x", "y", "x", "y", "x"].into_iter().collect();
-    let edited = with(
-        &with(&table, "note", note.clone()),
-        "words",
-        Arc::new(words),
-    );
-    let halves = [
-        Ok(edited.slice(0, 2)),
-        Ok(edited.slice(2, 0)),
-        Ok(edited.slice(2, 3)),
-    ];
+    let words: arrow_array::DictionaryArray<UInt32Type> = ["x", "y", "x", "y", "x"].into_iter().collect();
+    let edited = with(&with(&table, "note", note.clone()), "words", Arc::new(words));
+    let halves = [Ok(edited.slice(0, 2)), Ok(edited.slice(2, 0)), Ok(edited.slice(2, 3))];
     let selection = set.check(&edited.schema(), halves).unwrap();
     let extra = selection.extra.clone().unwrap();
     assert_eq!(&extra["note"], &note);
     assert_eq!(extra["words"].data_type(), edited["words"].data_type());
-    assert_eq!(
-        cast(&extra["words"], &DataType::Utf8)
-            .unwrap()
-            .as_string::<i32>()
-            .value(3),
-        "y"
-    );
+    assert_eq!(cast(&extra["words"], &DataType::Utf8).unwrap().as_string::<i32>().value(3), "y");
     // And what was added survives the next edit.
     let again = check(&set, &exported(&set, selection)).unwrap();
     assert_eq!(&again.extra.unwrap()["note"], &note);
@@ -249,128 +195,52 @@ fn each_kind_of_damage_is_named() {
         Arc::new(StringArray::from(ids))
     };
     let floats = |values: [f64; 5]| -> ArrayRef { Arc::new(Float64Array::from(values.to_vec())) };
-    let texts =
-        |values: [Option<&str>; 5]| -> ArrayRef { Arc::new(StringArray::from(values.to_vec())) };
+    let texts = |values: [Option<&str>; 5]| -> ArrayRef { Arc::new(StringArray::from(values.to_vec())) };
     let samples = |last| int_column(&[Some(0), Some(1), Some(2), Some(0), last]);
     let beyond: ArrayRef = Arc::new(UInt64Array::from(vec![0, 1, 2, 0, u64::MAX]));
     let nan = f64::NAN;
     let cases: Vec<(RecordBatch, &str)> = vec![
         (without(&table, "cache_id"), "column 'cache_id' is missing"),
-        (
-            without(&table, "sample_id"),
-            "column 'sample_id' is missing",
-        ),
+        (without(&table, "sample_id"), "column 'sample_id' is missing"),
         (without(&table, "text"), "column 'text' is missing"),
+        (with(&table, "cache_id", samples(Some(1))), "'cache_id' has type Int64, a string expected"),
+        (with(&table, "sample_id", ids(0, Some(A))), "'sample_id' has type Utf8, an integer expected"),
+        (with(&table, "sample_id", floats([0., 1., 2., 0., 1.])), "'sample_id' has type Float64"),
+        (with(&table, "weight", ids(0, Some(A))), "'weight' has type Utf8, a number expected"),
+        (with(&table, "shared", floats([0.; 5])), "'shared' has type Float64, int64 expected"),
+        (with(&table, "text", samples(Some(1))), "'text' has type Int64, string expected"),
+        (with(&table, "cache_id", ids(2, Some("zz"))), "row 2: cache_id 'zz' is no cache of this"),
+        (with(&table, "cache_id", ids(2, None)), "row 2: cache_id is null"),
+        (with(&table, "sample_id", samples(None)), "row 4: sample_id is null"),
+        (with(&table, "sample_id", samples(Some(2))), "row 4: sample_id 2 is not in cache bbb"),
+        (with(&table, "sample_id", samples(Some(-1))), "row 4: sample_id -1 is not in cache bbb"),
+        (with(&table, "sample_id", beyond), "row 4: sample_id 18446744073709551615 is not in"),
         (
-            with(&table, "cache_id", samples(Some(1))),
-            "'cache_id' has type Int64, a string expected",
-        ),
-        (
-            with(&table, "sample_id", ids(0, Some(A))),
-            "'sample_id' has type Utf8, an integer expected",
-        ),
-        (
-            with(&table, "sample_id", floats([0., 1., 2., 0., 1.])),
-            "'sample_id' has type Float64",
-        ),
-        (
-            with(&table, "weight", ids(0, Some(A))),
-            "'weight' has type Utf8, a number expected",
-        ),
-        (
-            with(&table, "shared", floats([0.; 5])),
-            "'shared' has type Float64, int64 expected",
-        ),
-        (
-            with(&table, "text", samples(Some(1))),
-            "'text' has type Int64, string expected",
-        ),
-        (
-            with(&table, "cache_id", ids(2, Some("zz"))),
-            "row 2: cache_id 'zz' is no cache of this",
-        ),
-        (
-            with(&table, "cache_id", ids(2, None)),
-            "row 2: cache_id is null",
-        ),
-        (
-            with(&table, "sample_id", samples(None)),
-            "row 4: sample_id is null",
-        ),
-        (
-            with(&table, "sample_id", samples(Some(2))),
-            "row 4: sample_id 2 is not in cache bbb",
-        ),
-        (
-            with(&table, "sample_id", samples(Some(-1))),
-            "row 4: sample_id -1 is not in cache bbb",
-        ),
-        (
-            with(&table, "sample_id", beyond),
-            "row 4: sample_id 18446744073709551615 is not in",
-        ),
-        (
-            with(
-                &table,
-                "shared",
-                int_column(&[Some(0), None, Some(2), Some(7), Some(11)]),
-            ),
+            with(&table, "shared", int_column(&[Some(0), None, Some(2), Some(7), Some(11)])),
             "row 3: column 'shared' has 7, but sample 0 of cache bbbbbbbbbbbbbbbb stores 10; put",
         ),
         (
-            with(
-                &table,
-                "shared",
-                int_column(&[Some(0), Some(1), Some(2), Some(10), Some(11)]),
-            ),
+            with(&table, "shared", int_column(&[Some(0), Some(1), Some(2), Some(10), Some(11)])),
             "row 1: column 'shared' has 1, but sample 1 of cache aaaaaaaaaaaaaaaa stores None",
         ),
         (
-            with(
-                &table,
-                "text",
-                texts([Some("zero"), Some("é"), None, Some(""), None]),
-            ),
+            with(&table, "text", texts([Some("zero"), Some("é"), None, Some(""), None])),
             "row 3: column 'text' has '', but sample 0 of cache bbbbbbbbbbbbbbbb stores None",
         ),
         (
-            with(
-                &table,
-                "text",
-                texts([Some("Zero"), Some("é"), None, None, None]),
-            ),
+            with(&table, "text", texts([Some("Zero"), Some("é"), None, None, None])),
             "row 0: column 'text' has 'Zero', but sample 0 of cache aaaaaaaaaaaaaaaa stores 'zero'",
         ),
         (
-            with(
-                &table,
-                "only_b",
-                Arc::new(Float64Array::from(vec![None, None, None, Some(nan), None])),
-            ),
+            with(&table, "only_b", Arc::new(Float64Array::from(vec![None, None, None, Some(nan), None]))),
             "row 4: column 'only_b' has None, but sample 1",
         ),
+        (with(&table, "weight", floats([1., 1., 0., 1., 1.])), "row 2: weight is 0"),
+        (with(&table, "weight", floats([1., nan, 0., 1., 1.])), "row 1: weight is NaN"),
+        (with(&table, "weight", floats([1., 1., 1., 1., f64::INFINITY])), "row 4: weight is inf"),
+        (with(&table, "weight", floats([-0.5, 1., 1., 1., 1.])), "row 0: weight is -0.5"),
         (
-            with(&table, "weight", floats([1., 1., 0., 1., 1.])),
-            "row 2: weight is 0",
-        ),
-        (
-            with(&table, "weight", floats([1., nan, 0., 1., 1.])),
-            "row 1: weight is NaN",
-        ),
-        (
-            with(&table, "weight", floats([1., 1., 1., 1., f64::INFINITY])),
-            "row 4: weight is inf",
-        ),
-        (
-            with(&table, "weight", floats([-0.5, 1., 1., 1., 1.])),
-            "row 0: weight is -0.5",
-        ),
-        (
-            with(
-                &table,
-                "weight",
-                int_column(&[Some(1), None, Some(1), Some(1), Some(1)]),
-            ),
+            with(&table, "weight", int_column(&[Some(1), None, Some(1), Some(1), Some(1)])),
             "row 1: weight is None",
         ),
     ];
@@ -392,10 +262,7 @@ fn found_and_stored_values_are_printed_alike() {
     let set = Arc::new(CacheSet::new(vec![model.cache(A, &[])]).unwrap());
     let flipped = Arc::new(arrow_array::BooleanArray::from(vec![false]));
     let error = check(&set, &with(&exported(&set, Selection::all()), "b", flipped)).unwrap_err();
-    assert!(
-        error.message().contains("has False, but sample 0"),
-        "{error}"
-    );
+    assert!(error.message().contains("has False, but sample 0"), "{error}");
     assert!(error.message().contains("stores True; "), "{error}");
 }
 
@@ -409,10 +276,7 @@ fn tables_without_rows_or_with_double_columns_are_refused() {
     assert_eq!(none.kind(), ErrorKind::Empty);
     let twice: Vec<_> = (0..table.num_columns()).chain([2]).collect();
     let error = check(&set, &table.project(&twice).unwrap()).unwrap_err();
-    assert!(
-        error.message().contains("'shared' is there twice"),
-        "{error}"
-    );
+    assert!(error.message().contains("'shared' is there twice"), "{error}");
 }
 
 #[test]
@@ -422,13 +286,8 @@ fn streams_that_fail_or_change_their_columns_are_refused() {
     let failed = Error::new(ErrorKind::Io, "gone");
     let batches = [Ok(table.clone()), Err(failed.clone())];
     assert_eq!(set.check(&table.schema(), batches).unwrap_err(), failed);
-    for other in [
-        without(&table, "weight"),
-        with(&table, "shared", table["weight"].clone()),
-    ] {
-        let error = set
-            .check(&table.schema(), [Ok(table.clone()), Ok(other)])
-            .unwrap_err();
+    for other in [without(&table, "weight"), with(&table, "shared", table["weight"].clone())] {
+        let error = set.check(&table.schema(), [Ok(table.clone()), Ok(other)]).unwrap_err();
         assert!(error.message().contains("other columns"), "{error}");
     }
 }
@@ -443,11 +302,7 @@ fn a_change_far_into_a_long_table_is_found() {
     assert_eq!(check(&set, &table).unwrap(), Selection::all());
     let mut values: Vec<f64> = table["x"].as_primitive::<Float64Type>().values().to_vec();
     values[131_073] = -1.0;
-    let error = check(
-        &set,
-        &with(&table, "x", Arc::new(Float64Array::from(values))),
-    )
-    .unwrap_err();
+    let error = check(&set, &with(&table, "x", Arc::new(Float64Array::from(values)))).unwrap_err();
     let words = "row 131073: column 'x' has -1.0, but sample 131073";
     assert!(error.message().starts_with(words), "{error}");
 }

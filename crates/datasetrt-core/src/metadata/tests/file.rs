@@ -20,10 +20,7 @@ fn file_the_long_way(model: &Model, shards: &[usize], cuts: &[usize]) -> Vec<u8>
     for shard in split(model.rows.len(), shards) {
         let mut batches = vec![];
         for piece in split(shard.len(), cuts) {
-            model.push(
-                &mut builder,
-                shard.start + piece.start..shard.start + piece.end,
-            );
+            model.push(&mut builder, shard.start + piece.start..shard.start + piece.end);
             batches.push(builder.take_batch().unwrap());
             builder = RowBuilder::resume(builder.columns().to_vec()).unwrap();
         }
@@ -83,18 +80,10 @@ proptest! {
 
 fn three_columns(rows: i64) -> Model {
     let row = |n: i64| {
-        let text = if n % 3 == 0 {
-            Cell::Null
-        } else {
-            Cell::Str(format!("row {n}"))
-        };
+        let text = if n % 3 == 0 { Cell::Null } else { Cell::Str(format!("row {n}")) };
         vec![Cell::Int(n), text, Cell::Bool(n % 2 == 0)]
     };
-    let columns = [
-        ("n", ColumnType::Int64),
-        ("t", ColumnType::String),
-        ("b", ColumnType::Bool),
-    ];
+    let columns = [("n", ColumnType::Int64), ("t", ColumnType::String), ("b", ColumnType::Bool)];
     Model::of(&columns, (0..rows).map(row).collect())
 }
 
@@ -115,17 +104,11 @@ fn long_shards_are_split_and_rows_found_across_batches() {
 #[test]
 fn rows_out_of_range_are_named() {
     let table = three_columns(5).table(&[]);
-    for error in [
-        table.take(&[0, 5]).unwrap_err(),
-        table.value(5, 0).unwrap_err(),
-    ] {
+    for error in [table.take(&[0, 5]).unwrap_err(), table.value(5, 0).unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::IndexOutOfRange);
         assert!(error.message().contains("sample 5"), "{error}");
     }
-    assert_eq!(
-        table.value(0, 3).unwrap_err().kind(),
-        ErrorKind::IndexOutOfRange
-    );
+    assert_eq!(table.value(0, 3).unwrap_err().kind(), ErrorKind::IndexOutOfRange);
 }
 
 #[test]
@@ -133,32 +116,15 @@ fn what_lies_under_nulls_and_around_slices_is_not_written() {
     let nulls = || Some(NullBuffer::from(vec![true, false, true]));
     let all_valid = || Some(NullBuffer::new_valid(3));
     let dirty = RecordBatch::try_from_iter_with_nullable([
-        (
-            "n",
-            Arc::new(Int64Array::new(vec![1, 77, 3].into(), nulls())) as ArrayRef,
-            true,
-        ),
-        (
-            "v",
-            Arc::new(Int64Array::new(vec![1, 2, 3].into(), all_valid())) as ArrayRef,
-            true,
-        ),
-        (
-            "b",
-            Arc::new(BooleanArray::new(BooleanBuffer::new_set(3), nulls())) as ArrayRef,
-            true,
-        ),
+        ("n", Arc::new(Int64Array::new(vec![1, 77, 3].into(), nulls())) as ArrayRef, true),
+        ("v", Arc::new(Int64Array::new(vec![1, 2, 3].into(), all_valid())) as ArrayRef, true),
+        ("b", Arc::new(BooleanArray::new(BooleanBuffer::new_set(3), nulls())) as ArrayRef, true),
         ("t", Arc::new(dirty_strings(nulls())) as ArrayRef, true),
     ]);
     let dirty = dirty.unwrap();
     let columns: Vec<_> = ["n", "v", "b", "t"]
         .into_iter()
-        .zip([
-            ColumnType::Int64,
-            ColumnType::Int64,
-            ColumnType::Bool,
-            ColumnType::String,
-        ])
+        .zip([ColumnType::Int64, ColumnType::Int64, ColumnType::Bool, ColumnType::String])
         .collect();
     let row = |n: i64, null: bool| {
         let or_null = |cell| if null { Cell::Null } else { cell };
@@ -172,10 +138,7 @@ fn what_lies_under_nulls_and_around_slices_is_not_written() {
     let clean = Model::of(&columns, vec![row(1, false), row(2, true), row(3, false)]);
     let (bytes, info) = clean.file(&[]);
     let named: Vec<_> = info.iter().map(|c| (c.name.clone(), Some(c.ty))).collect();
-    for batches in [
-        vec![dirty.clone()],
-        vec![dirty.slice(0, 2), dirty.slice(2, 1)],
-    ] {
+    for batches in [vec![dirty.clone()], vec![dirty.slice(0, 2), dirty.slice(2, 1)]] {
         let mut writer = MetadataWriter::new(Vec::new(), &named).unwrap();
         writer.write_shard(&batches).unwrap();
         let (written, found) = writer.finish().unwrap();
@@ -201,11 +164,7 @@ fn undecided_columns_are_strings_in_the_file() {
     let mut writer = MetadataWriter::new(Vec::new(), builder.columns()).unwrap();
     writer.write_shard(&[batch]).unwrap();
     let (_, columns) = writer.finish().unwrap();
-    let expected = ColumnInfo {
-        name: "a".to_owned(),
-        ty: ColumnType::String,
-        null_count: 1,
-    };
+    let expected = ColumnInfo { name: "a".to_owned(), ty: ColumnType::String, null_count: 1 };
     assert_eq!(columns, [expected]);
 }
 
@@ -224,25 +183,13 @@ fn batches_of_other_columns_are_refused() {
     let mut builder = RowBuilder::new(None).unwrap();
     builder.push(0, &[("a", Value::Int(1))]).unwrap();
     let batch = builder.take_batch().unwrap();
-    for columns in [
-        vec![],
-        vec![("b", ColumnType::Int64)],
-        vec![("a", ColumnType::Bool)],
-    ] {
-        let columns: Vec<_> = columns
-            .into_iter()
-            .map(|(n, ty)| (n.to_owned(), Some(ty)))
-            .collect();
+    for columns in [vec![], vec![("b", ColumnType::Int64)], vec![("a", ColumnType::Bool)]] {
+        let columns: Vec<_> = columns.into_iter().map(|(n, ty)| (n.to_owned(), Some(ty))).collect();
         let mut writer = MetadataWriter::new(Vec::new(), &columns).unwrap();
-        let error = writer
-            .write_shard(std::slice::from_ref(&batch))
-            .unwrap_err();
+        let error = writer.write_shard(std::slice::from_ref(&batch)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Bug);
     }
-    assert_eq!(
-        write_segment(&mut Vec::new(), &[]).unwrap_err().kind(),
-        ErrorKind::Bug
-    );
+    assert_eq!(write_segment(&mut Vec::new(), &[]).unwrap_err().kind(), ErrorKind::Bug);
 }
 
 #[test]
@@ -289,10 +236,7 @@ fn tables_are_views_of_the_bytes() {
     let table = Table::decode(bytes.clone(), &columns, 100).unwrap();
     let data = table.batches()[0].column(0).to_data();
     let inside = bytes.as_slice().as_ptr_range();
-    assert!(
-        inside.contains(&data.buffers()[0].as_ptr()),
-        "the column was copied"
-    );
+    assert!(inside.contains(&data.buffers()[0].as_ptr()), "the column was copied");
     // At an odd address a copy is made, and the values are the same.
     let mut shifted = vec![0_u8; 1];
     shifted.extend_from_slice(&bytes);

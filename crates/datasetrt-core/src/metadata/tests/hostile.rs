@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::metadata::ipc::decode_file;
+use crate::metadata::ipc::{decode_file, guarded};
 use crate::metadata::read_segment;
 
 fn sample() -> Model {
@@ -40,14 +40,7 @@ fn attack(bytes: &[u8], columns: &[ColumnInfo], rows: u64) -> bool {
     for batch in &decoded.batches {
         for column in batch.columns() {
             // Touches every value, offset and bit, as a user would.
-            assert_eq!(
-                column
-                    .to_data()
-                    .validate_full()
-                    .err()
-                    .map(|e| e.to_string()),
-                None
-            );
+            assert_eq!(column.to_data().validate_full().err().map(|e| e.to_string()), None);
         }
     }
     match Table::decode(Buffer::from(bytes), columns, rows) {
@@ -70,10 +63,7 @@ fn every_truncation_is_refused() {
     assert!(attack(&bytes, &columns, 12));
     for end in 0..bytes.len() {
         assert!(!attack(&bytes[..end], &columns, 12), "cut to {end} bytes");
-        assert_eq!(
-            read_segment(bytes[..end].to_vec()).unwrap_err().kind(),
-            ErrorKind::BadMetadata
-        );
+        assert_eq!(read_segment(bytes[..end].to_vec()).unwrap_err().kind(), ErrorKind::BadMetadata);
     }
 }
 
@@ -88,27 +78,14 @@ fn no_flipped_bit_panics() {
             refused += usize::from(!attack(&bytes, &columns, 12));
         }
     }
-    assert!(
-        refused > 1000,
-        "{refused} refused: the attack did not reach the decoder"
-    );
+    assert!(refused > 1000, "{refused} refused: the attack did not reach the decoder");
 }
 
 #[test]
 fn no_extreme_number_anywhere_panics() {
     let (bytes, columns) = sample().file(&[5]);
     for at in 0..bytes.len() {
-        for word in [
-            0,
-            1,
-            -1,
-            i64::MAX,
-            i64::MIN,
-            1 << 31,
-            (1 << 31) - 1,
-            1 << 40,
-            65_537,
-        ] {
+        for word in [0, 1, -1, i64::MAX, i64::MIN, 1 << 31, (1 << 31) - 1, 1 << 40, 65_537] {
             for width in [2, 4, 8] {
                 let mut bytes = bytes.clone();
                 let end = bytes.len().min(at + width);
@@ -166,19 +143,14 @@ fn blocks(bytes: &[u8]) -> Vec<usize> {
     let footer = ipc::root_as_footer(&bytes[tail - length..tail]).unwrap();
     let places = footer.recordBatches().unwrap().iter().map(|block| {
         let offset = block.offset().to_le_bytes();
-        (tail - length..tail - 8)
-            .find(|at| bytes[*at..*at + 8] == offset)
-            .unwrap()
+        (tail - length..tail - 8).find(|at| bytes[*at..*at + 8] == offset).unwrap()
     });
     places.collect()
 }
 
 #[test]
 fn one_batch_named_twice_is_refused() {
-    let model = Model::of(
-        &[("i", ColumnType::Int64)],
-        (0..10).map(|n| vec![Cell::Int(n)]).collect(),
-    );
+    let model = Model::of(&[("i", ColumnType::Int64)], (0..10).map(|n| vec![Cell::Int(n)]).collect());
     let (mut bytes, columns) = model.file(&[5]);
     let places = blocks(&bytes);
     let first: Vec<u8> = bytes[places[0]..places[0] + 24].to_vec();
@@ -191,14 +163,8 @@ fn one_batch_named_twice_is_refused() {
 #[test]
 fn names_that_no_writer_lets_through_are_refused() {
     for names in [["weight", "a"], ["a", "a"], ["", "a"]] {
-        let columns: Vec<_> = names
-            .iter()
-            .map(|n| ((*n).to_owned(), Some(ColumnType::Bool)))
-            .collect();
-        let (bytes, info) = MetadataWriter::new(Vec::new(), &columns)
-            .unwrap()
-            .finish()
-            .unwrap();
+        let columns: Vec<_> = names.iter().map(|n| ((*n).to_owned(), Some(ColumnType::Bool))).collect();
+        let (bytes, info) = MetadataWriter::new(Vec::new(), &columns).unwrap().finish().unwrap();
         let error = Table::decode(Buffer::from(bytes), &info, 0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadMetadata, "{error}");
     }
@@ -220,4 +186,21 @@ fn types_that_metadata_never_has_are_refused() {
         let error = read_segment(writer.into_inner().unwrap()).unwrap_err();
         assert!(error.message().contains("type"), "{error}");
     }
+}
+
+#[test]
+fn dictionaries_are_refused() {
+    let words: arrow_array::DictionaryArray<arrow_array::types::Int32Type> =
+        ["x", "y", "x"].into_iter().collect();
+    let batch = RecordBatch::try_from_iter([("d", Arc::new(words) as Arc<dyn Array>)]).unwrap();
+    let mut writer = ipc::writer::FileWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
+    writer.write(&batch).unwrap();
+    let error = read_segment(writer.into_inner().unwrap()).unwrap_err();
+    assert!(error.message().contains("dictionaries"), "{error}");
+}
+
+#[test]
+fn a_panic_while_decoding_is_an_error() {
+    let error = guarded::<()>(|| panic!("a rule of a dependency")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadMetadata);
 }

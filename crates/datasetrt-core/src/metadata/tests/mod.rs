@@ -3,6 +3,7 @@
 mod active;
 mod check;
 mod file;
+mod forged;
 mod hostile;
 
 use std::sync::Arc;
@@ -64,42 +65,21 @@ fn cell(ty: ColumnType) -> BoxedStrategy<Cell> {
 
 /// Up to four columns, some of them null throughout, and up to `max_rows` rows.
 pub(super) fn models(max_rows: usize) -> impl Strategy<Value = Model> {
-    let types = vec(
-        (
-            prop::sample::select(&ColumnType::ALL[..]),
-            prop::bool::weighted(0.2),
-        ),
-        0..4,
-    );
+    let types = vec((prop::sample::select(&ColumnType::ALL[..]), prop::bool::weighted(0.2)), 0..4);
     types.prop_flat_map(move |types| {
         let names = (0..types.len()).map(|n| format!("column {n}"));
-        let columns = names
-            .zip(types.iter().map(|(ty, _)| *ty))
-            .collect::<Vec<_>>();
+        let columns = names.zip(types.iter().map(|(ty, _)| *ty)).collect::<Vec<_>>();
         let row: Vec<_> = types
             .iter()
-            .map(|(ty, blank)| {
-                if *blank {
-                    Just(Cell::Null).boxed()
-                } else {
-                    cell(*ty)
-                }
-            })
+            .map(|(ty, blank)| if *blank { Just(Cell::Null).boxed() } else { cell(*ty) })
             .collect();
-        vec(row, 1..=max_rows).prop_map(move |rows| Model {
-            columns: columns.clone(),
-            rows,
-        })
+        vec(row, 1..=max_rows).prop_map(move |rows| Model { columns: columns.clone(), rows })
     })
 }
 
 /// Splits `0..len` at the given places, which may be anywhere.
 pub(super) fn split(len: usize, cuts: &[usize]) -> Vec<std::ops::Range<usize>> {
-    let mut ends: Vec<_> = cuts
-        .iter()
-        .map(|cut| cut % (len + 1))
-        .chain([len])
-        .collect();
+    let mut ends: Vec<_> = cuts.iter().map(|cut| cut % (len + 1)).chain([len]).collect();
     ends.sort_unstable();
     let mut start = 0;
     let mut ranges = Vec::new();
@@ -114,10 +94,7 @@ pub(super) fn split(len: usize, cuts: &[usize]) -> Vec<std::ops::Range<usize>> {
 
 impl Model {
     pub(super) fn of(columns: &[(&str, ColumnType)], rows: Vec<Vec<Cell>>) -> Self {
-        let columns = columns
-            .iter()
-            .map(|(name, ty)| ((*name).to_owned(), *ty))
-            .collect();
+        let columns = columns.iter().map(|(name, ty)| ((*name).to_owned(), *ty)).collect();
         Model { columns, rows }
     }
 
@@ -154,11 +131,7 @@ impl Model {
         let (bytes, columns) = self.file(shards);
         let rows = self.rows.len() as u64;
         let table = Table::decode(Buffer::from(bytes), &columns, rows).unwrap();
-        Arc::new(Cache {
-            id: id.to_owned(),
-            columns,
-            table: Arc::new(table),
-        })
+        Arc::new(Cache { id: id.to_owned(), columns, table: Arc::new(table) })
     }
 }
 
@@ -192,10 +165,7 @@ pub(super) fn batch_value(batch: &RecordBatch, row: usize, column: usize) -> Val
     if array.is_null(row) {
         return Value::Null;
     }
-    match ColumnType::ALL
-        .into_iter()
-        .find(|ty| ty.arrow() == *array.data_type())
-    {
+    match ColumnType::ALL.into_iter().find(|ty| ty.arrow() == *array.data_type()) {
         Some(ColumnType::Bool) => Value::Bool(array.as_boolean().value(row)),
         Some(ColumnType::Int64) => Value::Int(array.as_primitive::<Int64Type>().value(row)),
         Some(ColumnType::Float64) => Value::Float(array.as_primitive::<Float64Type>().value(row)),

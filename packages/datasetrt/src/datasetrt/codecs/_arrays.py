@@ -19,9 +19,10 @@ _ALIGNMENT = 64
 
 def show(value: object) -> str:
     """A foreign value in a few words; a large one is not written out, which could take forever."""
-    if value is None or isinstance(value, str | int | float | np.dtype):
-        text = str(value)
-        return repr(text) if isinstance(value, str) and len(text) <= 80 else text[:80]
+    if isinstance(value, str):
+        return repr(value[:80])
+    if value is None or isinstance(value, int | float | np.dtype):
+        return str(value)[:80]
     return f"a {type(value).__name__}"
 
 
@@ -32,17 +33,26 @@ def refused(message: str) -> CodecError:
 
 def check_shape(shape: object, dtype: np.dtype[Any], nbytes: int) -> tuple[int, ...]:
     """The shape, known to describe exactly ``nbytes`` bytes of ``dtype``."""
-    if type(shape) is not tuple or not all(type(n) is int and 0 <= n <= _MAX_BYTES for n in shape):
-        raise refused(f"an array of dtype {show(dtype)} has a shape whose lengths are not integers from 0")
+    if type(shape) is not tuple or len(shape) > _MAX_DIMS or not all(_is_length(n) for n in shape):
+        raise refused(f"the payload has an array whose shape is not at most {_MAX_DIMS} integers from 0")
     expected = math.prod(shape) * dtype.itemsize
+    if expected != nbytes:
+        raise refused(
+            f"the payload has {_named(shape, dtype)}, which takes {expected} bytes; {nbytes} are there"
+        )
     # Zero lengths count as one: numpy multiplies the others all the same.
     most = expected or math.prod(n or 1 for n in shape) * dtype.itemsize
-    if expected != nbytes or not 0 < most <= _MAX_BYTES or len(shape) > _MAX_DIMS:
-        raise refused(
-            f"an array of shape {str(shape)[:80]} and dtype {show(dtype)} takes {expected} bytes "
-            f"and at most {_MAX_DIMS} dimensions, but {nbytes} bytes are there"
-        )
+    if not 0 < most <= _MAX_BYTES:
+        raise refused(f"the payload has {_named(shape, dtype)}, which numpy cannot hold")
     return shape
+
+
+def _is_length(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_BYTES
+
+
+def _named(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"an array of shape {shape} and dtype {show(dtype)}"
 
 
 def check_values(array: npt.NDArray[Any]) -> None:

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterable
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 from datasetrt.checks import invalid
 from datasetrt.errors import CodecError
@@ -34,7 +35,7 @@ NUMPY_NAMES = frozenset(
 _RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 
-def normalise(allow: str | Iterable[str] | None) -> tuple[str, ...] | None:
+def normalise(allow: Any) -> tuple[str, ...] | None:
     """The option ``allow`` as a sorted tuple, so that equal options make equal codecs."""
     if allow is None:
         return None
@@ -43,12 +44,16 @@ def normalise(allow: str | Iterable[str] | None) -> tuple[str, ...] | None:
         if allow != NUMPY_PRESET:
             raise invalid(f"allow={allow!r} is no preset; write allow=[{allow!r}], or allow='numpy'")
         return (allow,)
-    names = tuple(sorted(set(allow)))
+    names = list(allow) if isinstance(allow, Iterable) else [allow]
     for name in names:
-        parts = name.split(".")
-        if name != NUMPY_PRESET and (len(parts) < 2 or not all(part.isidentifier() for part in parts)):
+        if name != NUMPY_PRESET and not _is_global(name):
             raise invalid(f"allow has {name!r}, which is no global; write 'module.qualname', such as 'a.b.C'")
-    return names
+    return tuple(sorted(set(names)))
+
+
+def _is_global(name: object) -> bool:
+    parts = name.split(".") if isinstance(name, str) else []
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
 @lru_cache(maxsize=256)

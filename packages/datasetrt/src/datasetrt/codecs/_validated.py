@@ -25,9 +25,9 @@ class Validated(Generic[T]):
     ``Pickle(allow="numpy")`` carry models. ``name`` is the inner codec's: checking does not change which
     bytes can be read.
 
-    A `TypeAdapter` often cannot be pickled, so a pickled `Validated` carries the adapter's type and config,
+    Many a `TypeAdapter` cannot be pickled, so a pickled `Validated` carries the adapter's type and config,
     and builds the adapter again where it arrives; the type must be importable there. Two are equal where
-    codec, type and options are.
+    codec, type and options are, as far as the types can be compared.
 
     Args:
         codec: The codec that packs and unpacks.

@@ -1,0 +1,307 @@
+//! Samples that were read together.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, LargeBinaryArray, RecordBatch};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{DataType, Field, Schema};
+use datasetrt_core::metadata::TableSource as _;
+use datasetrt_core::read::Dataset;
+use datasetrt_core::stream::Batch;
+use numpy::PyArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
+use pyo3_arrow::PyRecordBatch;
+
+use crate::buffer::PayloadBuffer;
+use crate::error::{OrRaise as _, invalid};
+use crate::metadata;
+use crate::sample::{CachedSample, Row};
+
+/// Samples that were read together, in the order that was asked for.
+///
+/// All payloads lie in one buffer: fresh, writable, aligned to 64 bytes, never used again for another
+/// batch. Payloads of one size lie back to back; otherwise each begins on a 64-byte boundary. Comes
+/// from :meth:`CachedDataset.take` and from loaders. ``pyarrow.record_batch(batch)`` and
+/// ``polars.DataFrame(batch)`` read it through the Arrow C interface: a column ``data`` of
+/// ``large_binary`` and the metadata columns.
+///
+/// Example:
+///     >>> batch = ds.take([2, 0])
+///     >>> len(batch), batch.indices.tolist(), bytes(batch.payloads[0]) == ds[2].data
+///     (2, [2, 0], True)
+#[pyclass(frozen, module = "datasetrt")]
+pub(crate) struct SampleBatch {
+    dataset: Arc<Dataset>,
+    rows: Vec<u64>,
+    globals: Vec<u64>,
+    positions: Vec<u64>,
+    padding: Vec<bool>,
+    epoch: u64,
+    starts: Vec<usize>,
+    lengths: Vec<usize>,
+    columns: Arc<RecordBatch>,
+    buffer: Py<PayloadBuffer>,
+}
+
+impl SampleBatch {
+    pub(crate) fn new(py: Python<'_>, dataset: Arc<Dataset>, epoch: u64, batch: Batch) -> PyResult<Self> {
+        Ok(SampleBatch {
+            dataset,
+            rows: batch.rows,
+            globals: batch.globals,
+            positions: batch.positions,
+            padding: batch.padding,
+            epoch,
+            starts: batch.payloads.starts,
+            lengths: batch.payloads.lengths,
+            columns: Arc::new(batch.metadata),
+            buffer: Py::new(py, PayloadBuffer::new(batch.payloads.buffer))?,
+        })
+    }
+
+    fn sample(&self, py: Python<'_>, at: usize) -> PyResult<CachedSample> {
+        let (start, length, global) =
+            (part(&self.starts, at), part(&self.lengths, at), part(&self.globals, at));
+        let data = PyBytes::new_with(py, length, |out| {
+            self.buffer.get().copy(start, out);
+            Ok(())
+        })?;
+        let row = Row::Batch {
+            batch: Arc::clone(&self.columns),
+            row: at,
+            dataset: Arc::clone(&self.dataset),
+            global,
+        };
+        CachedSample::new(py, &data, row)
+    }
+
+    fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(self.buffer.bind(py).as_any())
+    }
+
+    /// The length that all payloads share.
+    fn one_length(&self) -> Result<usize, (usize, usize)> {
+        let first = self.lengths.first().copied().unwrap_or_default();
+        self.lengths.iter().find(|length| **length != first).map_or(Ok(first), |other| Err((first, *other)))
+    }
+
+    fn data_column(&self, py: Python<'_>) -> PyResult<LargeBinaryArray> {
+        let buffer = self.buffer.get();
+        let offsets = OffsetBuffer::<i64>::from_lengths(self.lengths.iter().copied());
+        let values = if self.one_length().is_ok() {
+            buffer.to_arrow()
+        } else {
+            // Arrow's values follow each other without gaps, so aligned payloads have to be moved together.
+            let mut dense = vec![0; self.lengths.iter().sum()];
+            let mut rest = dense.as_mut_slice();
+            for (start, length) in self.starts.iter().zip(&self.lengths) {
+                let Some((out, others)) = rest.split_at_mut_checked(*length) else { break };
+                buffer.copy(*start, out);
+                rest = others;
+            }
+            arrow_buffer::Buffer::from_vec(dense)
+        };
+        LargeBinaryArray::try_new(offsets, values, None).map_err(|e| invalid(py, e.to_string()))
+    }
+
+    fn record_batch(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        let data: ArrayRef = Arc::new(self.data_column(py)?);
+        let mut fields = vec![Arc::new(Field::new("data", DataType::LargeBinary, false))];
+        fields.extend(self.columns.schema_ref().fields().iter().cloned());
+        let mut columns = vec![data];
+        columns.extend(self.columns.columns().iter().cloned());
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| invalid(py, e.to_string()))
+    }
+}
+
+fn part<T: Copy + Default>(values: &[T], at: usize) -> T {
+    values.get(at).copied().unwrap_or_default()
+}
+
+fn int64<'py, T: Copy + TryInto<i64>>(py: Python<'py>, values: &[T]) -> Bound<'py, PyArray1<i64>> {
+    // Rows, positions, sizes and offsets are below 2^63 by construction.
+    PyArray1::from_iter(py, values.iter().map(|value| (*value).try_into().unwrap_or(i64::MAX)))
+}
+
+#[pymethods]
+impl SampleBatch {
+    fn __len__(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let part = slice.indices(isize::try_from(self.rows.len())?)?;
+            let places =
+                (0..part.slicelength).map(|i| part.start + isize::try_from(i).unwrap_or(0) * part.step);
+            let samples =
+                places.map(|at| self.sample(py, usize::try_from(at)?)).collect::<PyResult<Vec<_>>>()?;
+            return Ok(PyList::new(py, samples)?.into_any());
+        }
+        let row = crate::input::row(py, index.extract()?, self.rows.len() as u64)?;
+        Ok(Bound::new(py, self.sample(py, usize::try_from(row)?)?)?.into_any())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let samples = (0..self.rows.len()).map(|at| self.sample(py, at)).collect::<PyResult<Vec<_>>>()?;
+        Ok(PyList::new(py, samples)?.try_iter()?.into_any())
+    }
+
+    /// A writable memoryview of each payload; together they share the batch's buffer.
+    #[getter]
+    fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let view = self.view(py)?;
+        let slice = |(start, length): (&usize, &usize)| {
+            view.get_item(PySlice::new(py, isize::try_from(*start)?, isize::try_from(start + length)?, 1))
+        };
+        PyList::new(py, self.starts.iter().zip(&self.lengths).map(slice).collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Column name to NumPy array of shape ``(len(batch),)``: bool, int64, float64, or objects (str or
+    /// None). A column with missing values anywhere in the dataset is a masked array.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        metadata::columns(py, &self.columns, &self.dataset.nullable())
+    }
+
+    /// Rows of the dataset, int64, shape ``(len(batch),)``.
+    #[getter]
+    fn indices<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        int64(py, &self.rows)
+    }
+
+    /// Positions in the epoch's order, int64; of length 0 for samples that were taken by row.
+    #[getter]
+    fn positions<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        int64(py, &self.positions)
+    }
+
+    /// The epoch; 0 for samples that were taken by row.
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Which samples only fill up the batch so that all ranks get equally many; bool, shape ``(len(batch),)``.
+    #[getter]
+    fn padding<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
+        PyArray1::from_slice(py, &self.padding)
+    }
+
+    /// The memory of all payloads, writable, in bytes.
+    #[getter]
+    fn buffer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        self.view(py)
+    }
+
+    /// Where each payload begins in ``buffer``, in bytes, int64, shape ``(len(batch),)``.
+    #[getter]
+    fn offsets<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        int64(py, &self.starts)
+    }
+
+    /// The length of each payload in bytes, int64, shape ``(len(batch),)``.
+    #[getter]
+    fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        int64(py, &self.lengths)
+    }
+
+    /// The number of each sample in its cache, int64, shape ``(len(batch),)``.
+    #[getter]
+    fn sample_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let ids = self.globals.iter().map(|global| Ok(self.dataset.locate(*global)?.1));
+        Ok(int64(py, &ids.collect::<datasetrt_core::Result<Vec<u64>>>().or_raise(py)?))
+    }
+
+    /// The cache that each sample comes from.
+    #[getter]
+    fn cache_ids(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let id = |global: &u64| Ok(self.dataset.locate(*global)?.0.cache_id().to_owned());
+        self.globals.iter().map(id).collect::<datasetrt_core::Result<_>>().or_raise(py)
+    }
+
+    /// View all payloads as one array of shape ``(len(batch), *shape)``, without a copy.
+    ///
+    /// Args:
+    ///     dtype: Any NumPy data type without Python objects; the payloads' bytes are taken as they are.
+    ///     shape: The shape of one payload; ``()`` for scalars.
+    ///
+    /// Raises:
+    ///     InvalidInputError: The payloads differ in size, or do not have the size of that type and shape.
+    ///
+    /// Example:
+    ///     >>> ds.take([0, 1]).as_array("uint8", (4,)).shape
+    ///     (2, 4)
+    #[pyo3(signature = (dtype, shape = None))]
+    fn as_array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Bound<'py, PyAny>,
+        shape: Option<Vec<usize>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let shape = shape.unwrap_or_default();
+        let numpy = py.import("numpy")?;
+        let dtype = numpy.call_method1("dtype", (dtype,))?;
+        if dtype.getattr("hasobject")?.extract()? {
+            return Err(invalid(
+                py,
+                "as_array cannot make Python objects of bytes; choose a plain dtype, or decode with a codec",
+            ));
+        }
+        let length = self.one_length().map_err(|(a, b)| {
+            invalid(py, format!("payloads have different sizes (such as {a} and {b} bytes) and cannot be one array; use payloads or a codec"))
+        })?;
+        let item: usize = dtype.getattr("itemsize")?.extract()?;
+        let wanted = shape.iter().try_fold(item, |size, side| size.checked_mul(*side));
+        if wanted != Some(length) {
+            let shown = wanted.map_or_else(|| "too many".to_owned(), |n| n.to_string());
+            return Err(invalid(
+                py,
+                format!(
+                    "payloads have {length} bytes, dtype {dtype} of shape {shape:?} needs {shown}; give the dtype and shape that were packed"
+                ),
+            ));
+        }
+        let full: Vec<usize> = std::iter::once(self.rows.len()).chain(shape).collect();
+        if length == 0 || self.rows.is_empty() {
+            return numpy.call_method1("zeros", (full, dtype));
+        }
+        let flat = numpy.call_method1("frombuffer", (self.view(py)?, dtype))?;
+        flat.call_method1("reshape", (full,))
+    }
+
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let batch = Bound::new(py, PyRecordBatch::new(self.record_batch(py)?))?;
+        batch.call_method1("__arrow_c_array__", (requested_schema,))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let message = "a SampleBatch does not pickle; send its arrays, or the dataset and the indices";
+        let error = py.import("pickle")?.getattr("PicklingError")?.call1((message,))?;
+        Err(PyErr::from_value(error))
+    }
+
+    fn __repr__(&self) -> String {
+        let names: Vec<_> = self.columns.schema_ref().fields().iter().map(|f| f.name().clone()).collect();
+        let bytes: usize = self.lengths.iter().sum();
+        format!("SampleBatch({} samples, {bytes} bytes, metadata: {})", self.rows.len(), names.join(", "))
+    }
+}
+
+/// A dict with one entry a name, for plain results.
+pub(crate) fn record<'py>(
+    py: Python<'py>,
+    entries: impl IntoIterator<Item = (&'static str, Bound<'py, PyAny>)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in entries {
+        dict.set_item(name, value)?;
+    }
+    Ok(dict)
+}

@@ -1,0 +1,191 @@
+//! Samples and indices as Python gives them.
+
+use datasetrt_core::metadata::{Value, int_overflow, unsupported_value};
+use datasetrt_core::{Error, ErrorKind};
+use numpy::{PyArray1, PyArrayMethods};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
+
+use crate::buffer::with_bytes;
+use crate::error::{invalid, repr, to_py, type_name};
+
+/// A metadata value whose text still belongs to Python.
+pub(crate) enum Cell<'py> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(Bound<'py, PyString>),
+}
+
+impl Cell<'_> {
+    fn value(&self) -> PyResult<Value<'_>> {
+        Ok(match self {
+            Cell::Null => Value::Null,
+            Cell::Bool(v) => Value::Bool(*v),
+            Cell::Int(v) => Value::Int(*v),
+            Cell::Float(v) => Value::Float(*v),
+            Cell::Str(v) => Value::Str(v.to_str()?),
+        })
+    }
+}
+
+/// A sample as the source gave it: a payload and the fields of its metadata.
+pub(crate) struct Input<'py> {
+    data: Bound<'py, PyAny>,
+    fields: Vec<(Bound<'py, PyString>, Cell<'py>)>,
+}
+
+impl<'py> Input<'py> {
+    /// Takes a `CacheInput` apart.
+    pub(crate) fn new(sample: u64, given: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let py = given.py();
+        let pair = given.cast::<PyTuple>().ok().filter(|tuple| tuple.len() == 2);
+        let Some(pair) = pair else {
+            let message = format!(
+                "sample {sample}: the source gave an object of type {}, expected CacheInput(data=..., metadata=...)",
+                type_name(given)
+            );
+            return Err(to_py(py, &Error::new(ErrorKind::InvalidArgument, message).at_sample(sample)));
+        };
+        let metadata = pair.get_item(1)?;
+        let fields = match metadata.cast::<PyDict>() {
+            Ok(metadata) => fields(sample, metadata)?,
+            Err(_) => fields(sample, &as_dict(sample, &metadata)?)?,
+        };
+        Ok(Input { data: pair.get_item(0)?, fields })
+    }
+
+    /// Hands payload and row to `work`.
+    pub(crate) fn with<T>(
+        &self,
+        sample: u64,
+        work: impl FnOnce(&[u8], &[(&str, Value<'_>)]) -> T,
+    ) -> PyResult<T> {
+        let py = self.data.py();
+        let mut row = Vec::with_capacity(self.fields.len());
+        for (name, cell) in &self.fields {
+            let name = name.to_str().map_err(|_| bad_text(py, sample, "a field name"))?;
+            row.push((name, cell.value().map_err(|_| bad_text(py, sample, &format!("field '{name}'")))?));
+        }
+        if let Ok(bytes) = self.data.cast::<PyBytes>() {
+            return Ok(work(bytes.as_bytes(), &row));
+        }
+        let not_a_buffer = |what: &str| {
+            let message = format!(
+                "sample {sample}: data is {what}, expected bytes or another C-contiguous buffer; pack the record first, for example with pickle.dumps"
+            );
+            to_py(py, &Error::new(ErrorKind::InvalidArgument, message).at_sample(sample))
+        };
+        match with_bytes(&self.data, |bytes| work(bytes, &row)) {
+            Ok(Some(done)) => Ok(done),
+            Ok(None) => Err(not_a_buffer("a buffer that is not C-contiguous")),
+            Err(_) => Err(not_a_buffer(&format!("an object of type {}", type_name(&self.data)))),
+        }
+    }
+}
+
+fn bad_text(py: Python<'_>, sample: u64, what: &str) -> PyErr {
+    let message = format!(
+        "sample {sample}: {what} has text that is not valid Unicode (a lone surrogate); encode it or replace the character"
+    );
+    to_py(py, &Error::new(ErrorKind::InvalidMetadata, message).at_sample(sample))
+}
+
+fn as_dict<'py>(sample: u64, metadata: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    let py = metadata.py();
+    let mapping = py.import("collections.abc")?.getattr("Mapping")?;
+    if !metadata.is_instance(&mapping)? {
+        let message = format!(
+            "sample {sample}: metadata is an object of type {}, expected a mapping of names to values",
+            type_name(metadata)
+        );
+        return Err(to_py(py, &Error::new(ErrorKind::InvalidMetadata, message).at_sample(sample)));
+    }
+    Ok(py.get_type::<PyDict>().call1((metadata,))?.cast_into::<PyDict>()?)
+}
+
+fn fields<'py>(
+    sample: u64,
+    metadata: &Bound<'py, PyDict>,
+) -> PyResult<Vec<(Bound<'py, PyString>, Cell<'py>)>> {
+    let py = metadata.py();
+    let mut fields = Vec::with_capacity(metadata.len());
+    for (key, value) in metadata.iter() {
+        let Ok(name) = key.cast::<PyString>() else {
+            let message =
+                format!("sample {sample}: metadata key {} is not a string; name every field", repr(&key));
+            return Err(to_py(py, &Error::new(ErrorKind::InvalidMetadata, message).at_sample(sample)));
+        };
+        fields.push((name.clone(), cell(sample, name, &value)?));
+    }
+    Ok(fields)
+}
+
+fn cell<'py>(sample: u64, name: &Bound<'py, PyString>, value: &Bound<'py, PyAny>) -> PyResult<Cell<'py>> {
+    if let Some(cell) = plain_cell(sample, name, value)? {
+        return Ok(cell);
+    }
+    let py = value.py();
+    if value.is_instance(numpy_scalar(py)?)? {
+        // A NumPy scalar: its Python value, once; those without one (dates, long doubles) are refused.
+        let item = value.call_method0("item")?;
+        if let Some(cell) = plain_cell(sample, name, &item)? {
+            return Ok(cell);
+        }
+    }
+    Err(to_py(py, &unsupported_value(sample, &name.to_string_lossy(), &type_name(value), &repr(value))))
+}
+
+fn plain_cell<'py>(
+    sample: u64,
+    name: &Bound<'py, PyString>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Option<Cell<'py>>> {
+    Ok(Some(if value.is_none() {
+        Cell::Null
+    } else if let Ok(flag) = value.cast::<PyBool>() {
+        Cell::Bool(flag.is_true())
+    } else if let Ok(number) = value.cast::<PyInt>() {
+        let Ok(number) = number.extract::<i64>() else {
+            let text = number.str().map_or_else(
+                |_| "an integer of thousands of digits".to_owned(),
+                |t| t.to_string_lossy().into_owned(),
+            );
+            return Err(to_py(value.py(), &int_overflow(sample, &name.to_string_lossy(), &text)));
+        };
+        Cell::Int(number)
+    } else if let Ok(number) = value.cast::<PyFloat>() {
+        Cell::Float(number.value())
+    } else if let Ok(text) = value.cast::<PyString>() {
+        Cell::Str(text.clone())
+    } else {
+        return Ok(None);
+    }))
+}
+
+fn numpy_scalar(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    TYPE.import(py, "numpy", "generic")
+}
+
+/// Row numbers in `[0, len)`; negative ones count from the end.
+pub(crate) fn rows(indices: &Bound<'_, PyAny>, len: u64) -> PyResult<Vec<u64>> {
+    let py = indices.py();
+    let array = indices
+        .cast::<PyArray1<i64>>()
+        .map_err(|_| invalid(py, "row numbers must be a one-dimensional int64 array"))?;
+    let array = array.readonly();
+    let row = |index: &i64| row(py, *index, len);
+    array.as_array().iter().map(row).collect()
+}
+
+/// One row number in `[0, len)`; a negative one counts from the end.
+pub(crate) fn row(py: Python<'_>, index: i64, len: u64) -> PyResult<u64> {
+    let row = if index < 0 { len.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };
+    row.filter(|row| *row < len).ok_or_else(|| {
+        let message = format!("index {index} is out of range: the dataset has {len} samples");
+        to_py(py, &Error::new(ErrorKind::IndexOutOfRange, message))
+    })
+}

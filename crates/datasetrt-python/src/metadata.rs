@@ -1,0 +1,77 @@
+//! Metadata rows as Python values and NumPy columns.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::DataType;
+use numpy::{PyArray1, ToPyArray};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+use crate::error::invalid;
+
+/// One row as a dict of names to Python values.
+pub(crate) fn row<'py>(py: Python<'py>, batch: &RecordBatch, row: usize) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        dict.set_item(PyString::intern(py, field.name()), value(py, column, row)?)?;
+    }
+    Ok(dict)
+}
+
+fn value<'py>(py: Python<'py>, column: &ArrayRef, row: usize) -> PyResult<Bound<'py, PyAny>> {
+    if row >= column.len() || column.is_null(row) {
+        return Ok(py.None().into_bound(py));
+    }
+    Ok(match column.data_type() {
+        DataType::Boolean => column.as_boolean().value(row).into_pyobject(py)?.to_owned().into_any(),
+        DataType::Int64 => column.as_primitive::<Int64Type>().value(row).into_pyobject(py)?.into_any(),
+        DataType::Float64 => column.as_primitive::<Float64Type>().value(row).into_pyobject(py)?.into_any(),
+        DataType::LargeUtf8 => PyString::new(py, column.as_string::<i64>().value(row)).into_any(),
+        other => return Err(unknown(py, other)),
+    })
+}
+
+/// The columns of a batch as NumPy arrays. A column that has nulls anywhere in the dataset is a masked
+/// array, strings are arrays of objects, where null is `None`.
+pub(crate) fn columns<'py>(
+    py: Python<'py>,
+    batch: &RecordBatch,
+    nullable: &[bool],
+) -> PyResult<Bound<'py, PyAny>> {
+    let columns = py.import("datasetrt.columns")?.getattr("BatchMetadata")?.call0()?;
+    for ((field, array), nullable) in batch.schema_ref().fields().iter().zip(batch.columns()).zip(nullable) {
+        columns.set_item(PyString::intern(py, field.name()), column(py, array, *nullable)?)?;
+    }
+    Ok(columns)
+}
+
+fn column<'py>(py: Python<'py>, array: &ArrayRef, nullable: bool) -> PyResult<Bound<'py, PyAny>> {
+    let values = match array.data_type() {
+        DataType::Boolean => {
+            let flags: Vec<bool> = array.as_boolean().values().iter().collect();
+            PyArray1::from_vec(py, flags).into_any()
+        }
+        DataType::Int64 => array.as_primitive::<Int64Type>().values().to_pyarray(py).into_any(),
+        DataType::Float64 => array.as_primitive::<Float64Type>().values().to_pyarray(py).into_any(),
+        DataType::LargeUtf8 => return strings(py, array),
+        other => return Err(unknown(py, other)),
+    };
+    if !nullable {
+        return Ok(values);
+    }
+    let mask: Vec<bool> = (0..array.len()).map(|row| array.is_null(row)).collect();
+    py.import("numpy.ma")?.getattr("MaskedArray")?.call1((values, PyArray1::from_vec(py, mask)))
+}
+
+fn strings<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
+    let list = PyList::new(py, array.as_string::<i64>().iter())?;
+    let numpy = py.import("numpy")?;
+    let kwargs = PyDict::new(py);
+    kwargs.set_item("dtype", numpy.getattr("object_")?)?;
+    numpy.call_method("array", (list,), Some(&kwargs))
+}
+
+fn unknown(py: Python<'_>, ty: &DataType) -> PyErr {
+    invalid(py, format!("metadata of type {ty} cannot be delivered; please report this"))
+}

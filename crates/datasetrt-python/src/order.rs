@@ -1,0 +1,91 @@
+//! A sampler bound to a view.
+
+use datasetrt_core::sampler::{Order as CoreOrder, Sampler};
+use numpy::{PyArray1, PyArrayMethods as _};
+use pyo3::prelude::*;
+
+use crate::error::{OrRaise as _, invalid};
+use crate::view::View;
+
+/// A sampler bound to the rows and weights of a view: positions to rows, for every epoch.
+#[pyclass(frozen, module = "datasetrt._core")]
+pub(crate) struct Order {
+    pub(crate) order: CoreOrder,
+}
+
+fn bind(py: Python<'_>, view: &View, sampler: &Sampler) -> PyResult<Order> {
+    let weights = view.dataset.selection().weights.clone();
+    let rows = view.dataset.len();
+    Ok(Order { order: py.detach(|| sampler.bind(rows, weights)).or_raise(py)? })
+}
+
+#[pymethods]
+impl Order {
+    #[staticmethod]
+    fn sequential(py: Python<'_>, view: &View) -> PyResult<Self> {
+        bind(py, view, &Sampler::Sequential)
+    }
+
+    #[staticmethod]
+    fn shuffle(py: Python<'_>, view: &View, seed: u64) -> PyResult<Self> {
+        bind(py, view, &Sampler::Shuffle { seed })
+    }
+
+    #[staticmethod]
+    fn block_shuffle(
+        py: Python<'_>,
+        view: &View,
+        seed: u64,
+        block_samples: u64,
+        window_blocks: u64,
+    ) -> PyResult<Self> {
+        bind(py, view, &Sampler::BlockShuffle { seed, block_samples, window_blocks })
+    }
+
+    #[staticmethod]
+    fn weighted(
+        py: Python<'_>,
+        view: &View,
+        seed: u64,
+        num_samples: Option<u64>,
+        replacement: bool,
+    ) -> PyResult<Self> {
+        bind(py, view, &Sampler::Weighted { seed, num_samples, replacement })
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.order.len())?)
+    }
+
+    fn indices<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        start: u64,
+        stop: u64,
+    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let length = stop.checked_sub(start).filter(|_| stop <= self.order.len());
+        let length = length.ok_or_else(|| {
+            invalid(
+                py,
+                format!("positions {start} to {stop} are not within the {} of the epoch", self.order.len()),
+            )
+        })?;
+        let length = usize::try_from(length)?;
+        let fill = || {
+            let mut rows = vec![0u64; length];
+            self.order.epoch(epoch)?.fill(start, &mut rows)?;
+            Ok(rows.into_iter().map(u64::cast_signed).collect::<Vec<i64>>())
+        };
+        Ok(PyArray1::from_vec(py, py.detach(fill).or_raise(py)?))
+    }
+
+    fn position_of(&self, py: Python<'_>, row: u64, epoch: u64) -> PyResult<u64> {
+        py.detach(|| self.order.epoch(epoch)?.position_of(row)).or_raise(py)
+    }
+
+    fn transform_seeds(&self, epoch: u64, positions: &Bound<'_, PyArray1<i64>>) -> Vec<u64> {
+        let positions = positions.readonly();
+        positions.as_array().iter().map(|p| self.order.transform_seed(epoch, p.unsigned_abs())).collect()
+    }
+}

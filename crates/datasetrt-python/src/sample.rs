@@ -1,0 +1,169 @@
+//! One sample, with metadata that is made when it is asked for.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use datasetrt_core::metadata::TableSource as _;
+use datasetrt_core::read::Dataset;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+
+use crate::error::{OrRaise as _, to_py};
+use crate::metadata;
+
+/// One stored sample: its bytes and its metadata.
+///
+/// Samples are immutable, compare by value, unpack to ``(data, metadata, cache_id, sample_id)``, and
+/// pickle. They come from indexing and iterating a :class:`CachedDataset`; the constructor is for tests
+/// of code that takes them.
+///
+/// Args:
+///     data: The payload as the source packed it.
+///     metadata: Column name to value: bool, int, float, str or None.
+///     cache_id: The cache it comes from, 16 hexadecimal digits.
+///     sample_id: Its number in that cache, from 0.
+///
+/// Example:
+///     >>> sample = CachedSample(b"payload", {"label": 3}, "0011223344556677", 7)
+///     >>> data, metadata, cache_id, sample_id = sample
+///     >>> (data, metadata["label"], sample_id)
+///     (b'payload', 3, 7)
+#[pyclass(frozen, module = "datasetrt")]
+pub(crate) struct CachedSample {
+    data: Py<PyBytes>,
+    row: Row,
+    metadata: PyOnceLock<Py<PyDict>>,
+    cache_id: PyOnceLock<Py<PyString>>,
+    sample_id: u64,
+}
+
+/// Where the metadata comes from.
+pub(crate) enum Row {
+    /// Given by the caller.
+    Given,
+    /// A row of a batch.
+    Batch { batch: Arc<RecordBatch>, row: usize, dataset: Arc<Dataset>, global: u64 },
+    /// A row of a dataset.
+    Dataset { dataset: Arc<Dataset>, row: u64, global: u64 },
+}
+
+impl CachedSample {
+    pub(crate) fn new(py: Python<'_>, data: &Bound<'_, PyBytes>, row: Row) -> PyResult<Self> {
+        let sample_id = match &row {
+            Row::Given => 0,
+            Row::Batch { dataset, global, .. } | Row::Dataset { dataset, global, .. } => {
+                dataset.locate(*global).or_raise(py)?.1
+            }
+        };
+        Ok(CachedSample {
+            data: data.clone().unbind(),
+            row,
+            metadata: PyOnceLock::new(),
+            cache_id: PyOnceLock::new(),
+            sample_id,
+        })
+    }
+
+    fn load_metadata(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        Ok(match &self.row {
+            Row::Given => PyDict::new(py).unbind(),
+            Row::Batch { batch, row, .. } => metadata::row(py, batch, *row)?.unbind(),
+            Row::Dataset { dataset, row, global } => {
+                let batch = py.detach(|| dataset.metadata(&[*row], &[*global])).or_raise(py)?;
+                metadata::row(py, &batch, 0)?.unbind()
+            }
+        })
+    }
+
+    fn load_cache_id(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
+        match &self.row {
+            Row::Given => Ok(PyString::new(py, "").unbind()),
+            Row::Batch { dataset, global, .. } | Row::Dataset { dataset, global, .. } => {
+                let (cache, _) = dataset.locate(*global).map_err(|e| to_py(py, &e))?;
+                Ok(PyString::intern(py, cache.cache_id()).unbind())
+            }
+        }
+    }
+
+    fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        (self.data(py), self.metadata(py)?, self.cache_id(py)?, self.sample_id).into_pyobject(py)
+    }
+}
+
+#[pymethods]
+impl CachedSample {
+    #[new]
+    fn given(
+        data: Bound<'_, PyBytes>,
+        metadata: Bound<'_, PyDict>,
+        cache_id: Bound<'_, PyString>,
+        sample_id: u64,
+    ) -> PyResult<Self> {
+        let py = data.py();
+        let sample = CachedSample {
+            data: data.unbind(),
+            row: Row::Given,
+            metadata: PyOnceLock::new(),
+            cache_id: PyOnceLock::new(),
+            sample_id,
+        };
+        sample.metadata.get_or_init(py, || metadata.unbind());
+        sample.cache_id.get_or_init(py, || cache_id.unbind());
+        Ok(sample)
+    }
+
+    /// The payload, as the source packed it.
+    #[getter]
+    fn data(&self, py: Python<'_>) -> Py<PyBytes> {
+        self.data.clone_ref(py)
+    }
+
+    /// Column name to value: bool, int, float, str, or None where there is none.
+    #[getter]
+    fn metadata(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        Ok(self.metadata.get_or_try_init(py, || self.load_metadata(py))?.clone_ref(py))
+    }
+
+    /// The cache that the sample comes from: 16 hexadecimal digits.
+    #[getter]
+    fn cache_id(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
+        Ok(self.cache_id.get_or_try_init(py, || self.load_cache_id(py))?.clone_ref(py))
+    }
+
+    /// The sample's number in its cache, from 0.
+    #[getter]
+    fn sample_id(&self) -> u64 {
+        self.sample_id
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.parts(py)?.try_iter()?.into_any())
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        match other.cast::<CachedSample>() {
+            Ok(other) => {
+                let equal = self.sample_id == other.get().sample_id
+                    && self.parts(py)?.eq(other.get().parts(py)?)?;
+                Ok(equal.into_pyobject(py)?.to_owned().into_any().unbind())
+            }
+            Err(_) => Ok(py.NotImplemented()),
+        }
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        Ok((py.get_type::<CachedSample>().into_any(), self.parts(py)?))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let length = self.data.bind(py).as_bytes().len();
+        let metadata = self.metadata(py)?;
+        let (metadata, cache_id) = (crate::error::repr(metadata.bind(py)), self.cache_id(py)?);
+        Ok(format!(
+            "CachedSample(data=<{length} bytes>, metadata={metadata}, cache_id='{}', sample_id={})",
+            cache_id.bind(py).to_string_lossy(),
+            self.sample_id
+        ))
+    }
+}

@@ -1,0 +1,210 @@
+//! The batches of one epoch.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use datasetrt_core::read::Dataset;
+use datasetrt_core::stream::plan::{Plan, Uneven};
+use datasetrt_core::stream::{Batch, OnCorrupt, Stats, Stream as CoreStream, StreamOptions, Substitution};
+use datasetrt_core::{Error, ErrorKind};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::batch::{SampleBatch, record};
+use crate::error::{OrRaise as _, to_py};
+use crate::order::Order;
+use crate::sample::{CachedSample, Row};
+use crate::view::{View, place};
+
+/// The batches of one rank through one epoch, from a position on.
+#[pyclass(frozen, module = "datasetrt._core")]
+pub(crate) struct Stream {
+    dataset: Arc<Dataset>,
+    plan: Plan,
+    epoch: u64,
+    slot: Mutex<Slot>,
+    substitutions: Mutex<Vec<Substitution>>,
+}
+
+/// The engine's stream is taken out while it is used, so that no lock is held across a wait or a call
+/// into Python: a signal handler may come back here.
+enum Slot {
+    Idle(Box<CoreStream>),
+    InUse,
+    Closed(Stats),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stream {
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Box<CoreStream>>> {
+        let mut slot = lock(&self.slot);
+        match std::mem::replace(&mut *slot, Slot::InUse) {
+            Slot::Idle(stream) => Ok(Some(stream)),
+            Slot::Closed(stats) => {
+                *slot = Slot::Closed(stats);
+                Ok(None)
+            }
+            Slot::InUse => {
+                let message = "this iterator is being advanced by another thread; give each thread its own";
+                Err(to_py(py, &Error::new(ErrorKind::Closed, message)))
+            }
+        }
+    }
+
+    /// Waits for a batch without the GIL; signals are handled meanwhile.
+    fn pull(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let Some(mut stream) = self.take(py)? else { return Ok(None) };
+        let mut raised = None;
+        let found = py.detach(|| {
+            stream.next(&mut || match Python::attach(|py| py.check_signals()) {
+                Ok(()) => false,
+                Err(error) => {
+                    raised = Some(error);
+                    true
+                }
+            })
+        });
+        *lock(&self.slot) = Slot::Idle(stream);
+        if let Some(raised) = raised {
+            return Err(raised);
+        }
+        let mut batch = found.or_raise(py)?;
+        if let Some(batch) = &mut batch {
+            lock(&self.substitutions).append(&mut batch.substitutions);
+        }
+        Ok(batch)
+    }
+}
+
+#[pymethods]
+impl Stream {
+    #[new]
+    #[pyo3(signature = (view, order, *, epoch, start, batch_size, rank, world_size, uneven, drop_last, steps_per_read, threads, prefetch_batches, prefetch_bytes, on_corrupt))]
+    #[expect(clippy::too_many_arguments, reason = "the loader's options, by keyword")]
+    fn new(
+        py: Python<'_>,
+        view: &View,
+        order: &Order,
+        epoch: u64,
+        start: u64,
+        batch_size: u64,
+        rank: u64,
+        world_size: u64,
+        uneven: &str,
+        drop_last: bool,
+        steps_per_read: u64,
+        threads: Option<usize>,
+        prefetch_batches: u64,
+        prefetch_bytes: u64,
+        on_corrupt: &str,
+    ) -> PyResult<Self> {
+        let uneven = Uneven::parse(uneven).or_raise(py)?;
+        let on_corrupt = OnCorrupt::parse(on_corrupt).or_raise(py)?;
+        let order = order.order.clone();
+        let plan =
+            Plan::new(order.len(), start, batch_size, (rank, world_size), uneven, drop_last).or_raise(py)?;
+        let options =
+            StreamOptions { epoch, steps_per_read, threads, prefetch_batches, prefetch_bytes, on_corrupt };
+        let dataset = Dataset::clone(&view.dataset);
+        let stream = py.detach(|| CoreStream::new(dataset, order, plan, options)).or_raise(py)?;
+        Ok(Stream {
+            dataset: Arc::clone(&view.dataset),
+            plan,
+            epoch,
+            slot: Mutex::new(Slot::Idle(Box::new(stream))),
+            substitutions: Mutex::default(),
+        })
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.plan.steps())?)
+    }
+
+    fn position_after(&self, steps: u64) -> u64 {
+        self.plan.position_after(steps)
+    }
+
+    fn next(&self, py: Python<'_>) -> PyResult<Option<SampleBatch>> {
+        let batch = self.pull(py)?;
+        batch.map(|batch| SampleBatch::new(py, Arc::clone(&self.dataset), self.epoch, batch)).transpose()
+    }
+
+    /// The samples of the next read, with their positions; an empty list at the end.
+    fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Vec<u64>)> {
+        let Some(batch) = self.pull(py)? else { return Ok((PyList::empty(py), Vec::new())) };
+        let columns = Arc::new(batch.metadata);
+        let bytes = batch.payloads.buffer.as_slice();
+        let spans = batch.payloads.starts.iter().zip(&batch.payloads.lengths);
+        let samples = spans.zip(&batch.globals).enumerate().map(|(at, ((start, length), global))| {
+            let data = PyBytes::new(py, bytes.get(*start..start + length).unwrap_or_default());
+            let dataset = Arc::clone(&self.dataset);
+            CachedSample::new(
+                py,
+                &data,
+                Row::Batch { batch: Arc::clone(&columns), row: at, dataset, global: *global },
+            )
+        });
+        let list = PyList::new(py, samples.collect::<PyResult<Vec<_>>>()?)?;
+        Ok((list, batch.positions))
+    }
+
+    fn substitutions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let drained = std::mem::take(&mut *lock(&self.substitutions));
+        drained
+            .iter()
+            .map(|s| {
+                let (cache_id, sample_id) = place(py, &self.dataset, s.global)?;
+                record(
+                    py,
+                    [
+                        ("position", s.position.into_pyobject(py)?.into_any()),
+                        ("row", s.row.into_pyobject(py)?.into_any()),
+                        ("cache_id", cache_id.into_pyobject(py)?.into_any()),
+                        ("sample_id", sample_id.into_pyobject(py)?.into_any()),
+                        ("replacement_row", s.replacement.into_pyobject(py)?.into_any()),
+                        ("message", s.error.message().into_pyobject(py)?.into_any()),
+                    ],
+                )
+            })
+            .collect()
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = match &*lock(&self.slot) {
+            Slot::Idle(stream) => stream.stats(),
+            Slot::Closed(stats) => *stats,
+            Slot::InUse => Stats::default(),
+        };
+        record(
+            py,
+            [
+                ("samples", stats.samples.into_pyobject(py)?.into_any()),
+                ("bytes", stats.bytes.into_pyobject(py)?.into_any()),
+                ("consumer_wait_seconds", stats.consumer_wait.as_secs_f64().into_pyobject(py)?.into_any()),
+                ("reader_wait_seconds", stats.reader_wait.as_secs_f64().into_pyobject(py)?.into_any()),
+                ("read_seconds", stats.read.as_secs_f64().into_pyobject(py)?.into_any()),
+            ],
+        )
+    }
+
+    /// Ends the reading threads; harmless when repeated.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(stream) = self.take(py)? {
+            *lock(&self.slot) = Slot::Closed(stream.stats());
+            // Threads may have to finish a read before they end: not with the GIL held.
+            py.detach(|| drop(stream));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let slot = self.slot.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let stream = std::mem::replace(slot, Slot::Closed(Stats::default()));
+        // Threads may have to finish a read before they end: not with the GIL held.
+        Python::try_attach(|py| py.detach(|| drop(stream)));
+    }
+}

@@ -1,0 +1,236 @@
+//! The active table, as the Python package uses it.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatchReader;
+use arrow_schema::{ArrowError, SchemaRef};
+use datasetrt_core::format::checksum::hex;
+use datasetrt_core::metadata::{Export, TableSource as _};
+use datasetrt_core::read::{Dataset, Progress, ReadOptions};
+use datasetrt_core::stream::Batch;
+use datasetrt_core::{Error, ErrorKind};
+use numpy::{PyArray1, PyArrayMethods as _};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3_arrow::PyRecordBatchReader;
+
+use crate::batch::{SampleBatch, record};
+use crate::error::{OrRaise as _, invalid, to_py};
+use crate::input;
+use crate::sample::{CachedSample, Row};
+
+/// An immutable active table over one or more caches.
+#[pyclass(frozen, module = "datasetrt._core")]
+pub(crate) struct View {
+    pub(crate) dataset: Arc<Dataset>,
+}
+
+impl View {
+    fn new(dataset: Dataset) -> Self {
+        View { dataset: Arc::new(dataset) }
+    }
+}
+
+#[pymethods]
+impl View {
+    #[staticmethod]
+    #[pyo3(signature = (paths, *, max_open_shards))]
+    fn open(py: Python<'_>, paths: Vec<String>, max_open_shards: usize) -> PyResult<Self> {
+        let open = || Dataset::open(&paths, ReadOptions { max_open_shards });
+        Ok(View::new(py.detach(open).or_raise(py)?))
+    }
+
+    #[staticmethod]
+    fn from_recipe(py: Python<'_>, blob: &[u8]) -> PyResult<Self> {
+        Ok(View::new(py.detach(|| Dataset::from_recipe(blob)).or_raise(py)?))
+    }
+
+    fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let recipe = py.detach(|| self.dataset.recipe()).or_raise(py)?;
+        Ok(PyBytes::new(py, &recipe))
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.dataset.len())?)
+    }
+
+    fn sample(&self, py: Python<'_>, index: i64) -> PyResult<CachedSample> {
+        let row = input::row(py, index, self.dataset.len())?;
+        let read = || {
+            let global = self.dataset.global(row)?;
+            Ok((global, self.dataset.read_payload(global)?))
+        };
+        let (global, payload) = py.detach(read).or_raise(py)?;
+        let data = PyBytes::new(py, &payload);
+        CachedSample::new(py, &data, Row::Dataset { dataset: Arc::clone(&self.dataset), row, global })
+    }
+
+    fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<SampleBatch> {
+        let rows = input::rows(indices, self.dataset.len())?;
+        let batch = py.detach(|| Batch::of_rows(&self.dataset, rows)).or_raise(py)?;
+        SampleBatch::new(py, Arc::clone(&self.dataset), 0, batch)
+    }
+
+    /// `start`, `stop` and `step` as `slice.indices` gives them.
+    fn slice(&self, py: Python<'_>, start: i64, stop: i64, step: i64) -> PyResult<Self> {
+        let span = if step > 0 { stop.saturating_sub(start) } else { start.saturating_sub(stop) };
+        let step_size = i64::try_from(step.unsigned_abs()).ok().filter(|size| *size > 0);
+        let step_size = step_size
+            .ok_or_else(|| invalid(py, format!("slice step {step} is not possible; use another step")))?;
+        // Rounded up; an empty or backward span has no rows.
+        let count = if span <= 0 { 0 } else { (span - 1) / step_size + 1 };
+        let slice = || self.dataset.slice(start.unsigned_abs(), step, count.unsigned_abs());
+        Ok(View::new(py.detach(slice).or_raise(py)?))
+    }
+
+    fn select(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let rows = input::rows(rows, self.dataset.len())?;
+        Ok(View::new(py.detach(|| self.dataset.select(&rows)).or_raise(py)?))
+    }
+
+    fn with_table(&self, py: Python<'_>, stream: PyRecordBatchReader) -> PyResult<Self> {
+        let reader = stream.into_reader()?;
+        let schema = reader.schema();
+        let failed =
+            |e: ArrowError| Error::new(ErrorKind::InvalidTable, format!("the table cannot be read: {e}"));
+        let batches = reader.map(|batch| batch.map_err(failed));
+        Ok(View::new(py.detach(|| self.dataset.with_table(&schema, batches)).or_raise(py)?))
+    }
+
+    fn with_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let array = weights.cast::<PyArray1<f64>>();
+        let array = array.map_err(|_| invalid(py, "weights must be a one-dimensional float64 array"))?;
+        let weights: Vec<f64> = array.readonly().as_array().to_vec();
+        Ok(View::new(py.detach(|| self.dataset.with_weights(weights)).or_raise(py)?))
+    }
+
+    fn table(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
+        Ok(PyRecordBatchReader::new(Box::new(Table(self.dataset.export().or_raise(py)?))))
+    }
+
+    #[pyo3(signature = (on_progress = None))]
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        on_progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let total = self.dataset.caches().iter().map(|c| c.manifest().stored_bytes()).sum();
+        let mut watch = Watch { callback: on_progress.map(Bound::unbind), done: 0, total, raised: None };
+        let verify = || -> datasetrt_core::Result<Vec<Error>> {
+            let mut problems = Vec::new();
+            for cache in self.dataset.caches() {
+                problems.extend(cache.verify(&mut watch)?);
+            }
+            Ok(problems)
+        };
+        let found = py.detach(verify);
+        if let Some(raised) = watch.raised {
+            return Err(raised);
+        }
+        let problems = found.or_raise(py)?;
+        PyList::new(py, problems.iter().map(|p| problem(py, p)).collect::<PyResult<Vec<_>>>()?)
+    }
+
+    #[getter]
+    fn fingerprint(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(hex(&py.detach(|| self.dataset.fingerprint()).or_raise(py)?))
+    }
+
+    /// The codec that all caches name; none if they differ or name none.
+    #[getter]
+    fn codec(&self) -> Option<String> {
+        let mut codecs = self.dataset.caches().iter().map(|c| c.manifest().codec.as_ref());
+        let first = codecs.next()??;
+        codecs.all(|codec| codec == Some(first)).then(|| first.clone())
+    }
+
+    #[getter]
+    fn caches<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.dataset
+            .caches()
+            .iter()
+            .map(|cache| {
+                let manifest = cache.manifest();
+                record(
+                    py,
+                    [
+                        ("path", cache.folder().display().to_string().into_pyobject(py)?.into_any()),
+                        ("name", manifest.name.as_str().into_pyobject(py)?.into_any()),
+                        ("cache_id", cache.cache_id().into_pyobject(py)?.into_any()),
+                        ("sample_count", manifest.sample_count.into_pyobject(py)?.into_any()),
+                        ("payload_bytes", manifest.payload_bytes.into_pyobject(py)?.into_any()),
+                        ("stored_bytes", manifest.stored_bytes().into_pyobject(py)?.into_any()),
+                        ("fingerprint", manifest.fingerprint.as_ref().into_pyobject(py)?.into_any()),
+                        ("codec", manifest.codec.as_ref().into_pyobject(py)?.into_any()),
+                        ("compression", manifest.compression.method().into_pyobject(py)?.into_any()),
+                    ],
+                )
+            })
+            .collect()
+    }
+
+    #[getter]
+    fn schema(&self) -> Vec<(String, &'static str)> {
+        self.dataset.set().columns().iter().map(|c| (c.name.clone(), c.ty.name())).collect()
+    }
+}
+
+/// The export of the active table as an Arrow reader.
+struct Table(Export);
+
+impl Iterator for Table {
+    type Item = Result<arrow_array::RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.next()?.map_err(|e| ArrowError::ExternalError(Box::new(e))))
+    }
+}
+
+impl RecordBatchReader for Table {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(self.0.schema())
+    }
+}
+
+/// Tells a Python callable how far a check is; its exception, or a signal's, ends the check.
+struct Watch {
+    callback: Option<Py<PyAny>>,
+    done: u64,
+    total: u64,
+    raised: Option<PyErr>,
+}
+
+impl Progress for Watch {
+    fn advance(&mut self, bytes: u64) -> datasetrt_core::Result<()> {
+        self.done += bytes;
+        let told = Python::attach(|py| {
+            py.check_signals()?;
+            self.callback.as_ref().map_or(Ok(()), |call| call.call1(py, (self.done, self.total)).map(drop))
+        });
+        told.map_err(|raised| {
+            self.raised = Some(raised);
+            Error::new(ErrorKind::Closed, "interrupted")
+        })
+    }
+}
+
+fn problem<'py>(py: Python<'py>, problem: &Error) -> PyResult<Bound<'py, PyDict>> {
+    let path = problem.path().map(|path| path.display().to_string());
+    record(
+        py,
+        [
+            ("kind", problem.kind().code().into_pyobject(py)?.into_any()),
+            ("message", problem.message().into_pyobject(py)?.into_any()),
+            ("path", path.into_pyobject(py)?.into_any()),
+            ("shard", problem.shard().into_pyobject(py)?.into_any()),
+            ("offset", problem.offset().into_pyobject(py)?.into_any()),
+            ("sample_id", problem.sample_id().into_pyobject(py)?.into_any()),
+        ],
+    )
+}
+
+/// The identity of a sample that was replaced.
+pub(crate) fn place(py: Python<'_>, dataset: &Dataset, global: u64) -> PyResult<(String, u64)> {
+    let (cache, sample) = dataset.locate(global).map_err(|e| to_py(py, &e))?;
+    Ok((cache.cache_id().to_owned(), sample))
+}

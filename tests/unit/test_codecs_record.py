@@ -1,0 +1,319 @@
+"""Record: a layout that its name spells out, strict on the way in, whole batches on the way out."""
+
+import itertools
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasetrt as drt
+from datasetrt.codecs import Record
+from tests.rows import RowSource
+
+FIELDS: dict[str, Any] = {
+    "flag": ("bool", ()),
+    "box": ("float32", (2, 2)),
+    "word": ("S5", (2,)),
+    "id": ("int64", ()),
+    "wave": ("complex64", (3,)),
+    "image": ("uint8", (4, 4)),
+}
+CODEC = Record(FIELDS)
+
+
+def a_record(n: int = 0) -> dict[str, Any]:
+    return {
+        "flag": np.bool_(n % 2),
+        "box": np.full((2, 2), n, np.float32),
+        "word": np.array([b"ab", b"cdefg"]),
+        "id": np.int64(2**40 + n),
+        "wave": np.array([1j, n, -1], np.complex64),
+        "image": np.full((4, 4), n, np.uint8),
+    }
+
+
+def assert_equal(left: dict[str, Any], right: dict[str, Any]) -> None:
+    assert list(left) == list(right)
+    for name, value in left.items():
+        np.testing.assert_array_equal(value, right[name])
+
+
+def test_the_name_is_the_layout() -> None:
+    assert CODEC.name == (
+        "record(flag:bool[],box:float32[2,2],word:S5[2],id:int64[],wave:complex64[3],image:uint8[4,4])"
+    )
+    names = {
+        Record({"a": ("f4", (2,)), "b": ("f4", ())}).name,
+        Record({"b": ("f4", ()), "a": ("f4", (2,))}).name,
+        Record({"a": ("f4", (1, 2)), "b": ("f4", ())}).name,
+        Record({"a": ("i4", (2,)), "b": ("f4", ())}).name,
+        Record({"a": ("f4", (2,)), "c": ("f4", ())}).name,
+    }
+    assert len(names) == 5
+
+
+def test_layouts_are_equal_however_they_are_spelt() -> None:
+    one = Record({"x": (np.float32, (2,)), "y": (">i8", [3])})  # type: ignore[dict-item]
+    assert one == Record({"x": ("<f4", (2,)), "y": ("int64", (3,))})
+    assert one != Record({"x": ("f4", (2,))})
+    assert pickle.loads(pickle.dumps(one)).dtype == one.dtype
+    assert eval(repr(one)) == one
+    with pytest.raises(AttributeError, match="immutable"):
+        one.size = 3  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="immutable"):
+        del one._name
+
+
+def test_fields_lie_where_the_guide_says() -> None:
+    fields = CODEC.dtype.fields
+    assert fields is not None
+    assert {name: place[1] for name, place in fields.items()} == {
+        "flag": 0,
+        "box": 4,
+        "word": 20,
+        "id": 32,
+        "wave": 40,
+        "image": 64,
+    }
+    assert CODEC.size == CODEC.dtype.itemsize == 80
+    payload = CODEC.dumps(a_record(1))
+    assert len(payload) == 80
+    assert payload[:4] == b"\1\0\0\0"
+    assert payload[4:8] == b"\0\0\x80\x3f"
+    assert payload[20:32] == b"ab\0\0\0cdefg\0\0"
+    assert payload[32:40] == (2**40 + 1).to_bytes(8, "little")
+    assert Record({"a": ("u1", (3,)), "b": ("c16", ()), "c": ("u1", ())}).size == 32
+    assert Record({"a": ("u1", (3,))}).size == 3
+    assert Record({"a": ("S3", ()), "b": ("f2", ())}).size == 6
+
+
+def test_every_dtype_of_a_record_comes_back() -> None:
+    for kind in ("?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d", "F", "D", "S1", "S9"):
+        codec = Record({"x": (kind, (2,)), "y": (kind, ())})
+        value = np.array([1, 0]).astype(kind)
+        back = codec.loads(codec.dumps({"x": value, "y": value[0]}))
+        assert back["x"].dtype == np.dtype(kind)
+        np.testing.assert_array_equal(back["x"], value)
+        np.testing.assert_array_equal(back["y"], value[0])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        None,
+        [("x", ("f4", ()))],
+        {"": ("f4", ())},
+        {"a b": ("f4", ())},
+        {"a:b": ("f4", ())},
+        {"a,b": ("f4", ())},
+        {"a[0]": ("f4", ())},
+        {"(a)": ("f4", ())},
+        {"a\0": ("f4", ())},
+        {1: ("f4", ())},
+        {"x": "f4"},
+        {"x": ("f4",)},
+        {"x": ("f4", (), 1)},
+        {"x": (None, ())},
+        {"x": ("no", ())},
+        {"x": ("O", ())},
+        {"x": ("U3", ())},
+        {"x": ("S", ())},
+        {"x": ("V4", ())},
+        {"x": ("g", ())},
+        {"x": ("G", ())},
+        {"x": ("M8[s]", ())},
+        {"x": ("m8[s]", ())},
+        {"x": ("f4,f4", ())},
+        {"x": ("(2,)f4", ())},
+        {"x": ("f4", 3)},
+        {"x": ("f4", "3")},
+        {"x": ("f4", (0,))},
+        {"x": ("f4", (-1,))},
+        {"x": ("f4", (True,))},
+        {"x": ("f4", (2.0,))},
+        {"x": ("f4", (1,) * 32)},
+        {"x": ("f4", (2**30,))},
+        {"x": ("f4", (2**40, 2**40))},
+    ],
+)
+def test_layouts_that_cannot_be(fields: Any) -> None:
+    with pytest.raises(drt.InvalidInputError) as caught:
+        Record(fields)
+    assert caught.value.kind == "invalid-argument"
+    assert "\n" not in str(caught.value)
+
+
+def test_one_payload_comes_back_as_views() -> None:
+    payload = bytearray(CODEC.dumps(a_record(3)))
+    back = CODEC.loads(payload)
+    assert_equal(back, a_record(3))
+    for array in back.values():
+        assert np.shares_memory(array, np.frombuffer(payload, np.uint8))
+        assert array.flags.writeable
+        assert array.flags.aligned
+    assert not any(array.flags.writeable for array in CODEC.loads(bytes(payload)).values())
+
+
+# Packing is strict.
+
+ONE = Record({"i8": ("i8", ()), "u1": ("u1", (2,)), "f4": ("f4", ()), "f8": ("f8", ()), "s": ("S3", ())})
+FITTING: dict[str, Any] = {"i8": 1, "u1": [1, 2], "f4": np.float32(1), "f8": 0.1, "s": b"abc"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("i8", -(2**63)),
+        ("i8", np.int32(-5)),
+        ("i8", np.uint32(5)),
+        ("i8", np.array(5, ">i2")),
+        ("u1", (0, 255)),
+        ("u1", np.array([1, 2], np.uint8)),
+        ("u1", np.arange(4, dtype=np.uint8)[::2]),
+        ("f4", np.float16(0.5)),
+        ("f8", np.float32(0.5)),
+        ("f8", np.nan),
+        ("s", b""),
+        ("s", np.bytes_(b"a")),
+    ],
+)
+def test_values_that_fit(field: str, value: Any) -> None:
+    back = ONE.loads(ONE.dumps({**FITTING, field: value}))
+    np.testing.assert_array_equal(back[field], np.asarray(value))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("i8", 2**63, "within"),
+        ("i8", 2**64, "dtype"),
+        ("i8", np.uint64(1), "uint64"),
+        ("i8", 1.0, "float64"),
+        ("i8", True, "bool"),
+        ("i8", [1], "shape (1,)"),
+        ("i8", None, "dtype"),
+        ("i8", "1", "dtype"),
+        ("u1", [0, 256], "0 to 256"),
+        ("u1", [-1, 0], "-1 to 0"),
+        ("u1", np.array([1, 2]), "int64"),
+        ("u1", 1, "shape ()"),
+        ("u1", [[1, 2]], "shape (1, 2)"),
+        ("u1", [[1], [2, 3]], "no array"),
+        ("u1", np.ma.masked_array([1, 2], [0, 1], dtype=np.uint8), "MaskedArray"),
+        ("f4", 0.5, "np.asarray(value, 'f4')"),
+        ("f4", np.float64(0.5), "float64"),
+        ("f4", np.int8(1), "int8"),
+        ("f8", 1, "int64"),
+        ("f8", 1j, "complex128"),
+        ("s", b"abcd", "S4"),
+        ("s", "abc", "dtype"),
+        ("s", b"ab\0", "zero byte"),
+    ],
+)
+def test_values_that_would_lose_something(field: str, value: Any, words: str) -> None:
+    with pytest.raises(drt.CodecError) as caught:
+        ONE.dumps({**FITTING, field: value})
+    assert caught.value.kind == "encode"
+    assert words in str(caught.value)
+    assert f"field {field}:" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_fields_are_exactly_those_of_the_record() -> None:
+    with pytest.raises(drt.CodecError, match=r"missing fields \['f8'\], unknown fields \['f9'\]") as caught:
+        ONE.dumps({"f9" if name == "f8" else name: value for name, value in FITTING.items()})
+    assert ONE.name in str(caught.value)
+    with pytest.raises(drt.CodecError, match="not a mapping"):
+        ONE.dumps([1, 2])  # type: ignore[arg-type]
+
+
+def test_bools_are_stored_as_0_and_1() -> None:
+    codec = Record({"m": ("?", (3,))})
+    odd = np.array([2, 0, 255], np.uint8).view(np.bool_)
+    assert codec.dumps({"m": odd}) == b"\1\0\1"
+    with pytest.raises(drt.CodecError, match="bool") as caught:
+        codec.loads(b"\1\0\2")
+    assert caught.value.kind == "decode"
+
+
+@pytest.mark.parametrize("size", [0, 79, 81, 160])
+def test_a_payload_of_another_size_is_refused_with_both(size: int) -> None:
+    with pytest.raises(drt.CodecError) as caught:
+        CODEC.loads(bytes(size))
+    assert caught.value.kind == "layout"
+    assert f"{size} bytes" in str(caught.value)
+    assert "takes 80" in str(caught.value)
+
+
+# Batches.
+
+
+@pytest.fixture
+def batch_of(tmp_path: Path, quiet: drt.WriterConfig) -> Any:
+    names = map(str, itertools.count())
+
+    def make(*payloads: bytes) -> Any:
+        ds = drt.cache(
+            RowSource(next(names), [(payload, {}) for payload in payloads]), tmp_path, config=quiet
+        )
+        return ds.take(range(len(ds)))
+
+    return make
+
+
+def test_a_batch_is_one_array_a_field(batch_of: Any) -> None:
+    batch = batch_of(*(CODEC.dumps(a_record(n)) for n in range(5)))
+    columns = CODEC.loads_batch(batch)
+    assert_equal(columns, {name: np.stack([a_record(n)[name] for n in range(5)]) for name in FIELDS})
+    for name, array in columns.items():
+        assert array.dtype == np.dtype(FIELDS[name][0])
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+        assert array.ctypes.data % 64 == 0
+        array[:] = array[0]
+    assert_equal(CODEC.loads(batch.payloads[4]), a_record(4))
+
+
+def test_a_field_that_fills_the_record_is_memory_of_its_own(batch_of: Any) -> None:
+    codec = Record({"x": ("f8", (2,))})
+    batch = batch_of(codec.dumps({"x": [1.0, 2.0]}), codec.dumps({"x": [3.0, 4.0]}))
+    codec.loads_batch(batch)["x"][:] = 0
+    assert codec.loads(batch.payloads[1])["x"].tolist() == [3.0, 4.0]
+
+
+def test_a_payload_of_another_size_is_found_in_a_batch(batch_of: Any) -> None:
+    good = CODEC.dumps(a_record())
+    with pytest.raises(drt.CodecError, match="payload 2 of the batch has 79 bytes") as caught:
+        CODEC.loads_batch(batch_of(good, good, good[:-1], good))
+    assert (caught.value.kind, caught.value.sample_id) == ("layout", 2)
+    with pytest.raises(drt.CodecError, match="payload 0 of the batch has 4 bytes"):
+        CODEC.loads_batch(batch_of(b"1234", b"1234"))
+
+
+def test_a_damaged_bool_is_found_in_a_batch(batch_of: Any) -> None:
+    good = CODEC.dumps(a_record())
+    with pytest.raises(drt.CodecError, match="bool"):
+        CODEC.loads_batch(batch_of(good, b"\2" + good[1:]))
+
+
+def test_the_work_in_python_does_not_grow_with_the_batch(batch_of: Any) -> None:
+    def calls(count: int) -> int:
+        batch = batch_of(*[CODEC.dumps(a_record())] * count)
+        seen = 0
+
+        def count_calls(frame: object, event: str, argument: object) -> None:
+            nonlocal seen
+            seen += event in ("call", "c_call")
+
+        sys.setprofile(count_calls)
+        try:
+            CODEC.loads_batch(batch)
+        finally:
+            sys.setprofile(None)
+        return seen
+
+    assert calls(3) == calls(50) > 0

@@ -1,0 +1,425 @@
+"""The dataset as an immutable view: reading, selecting, weighing, pickling."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import datasetrt as drt
+from tests.rows import RowSource, number_of, rows_of
+
+ROWS = rows_of(100)
+
+
+def numbers(ds: drt.CachedDataset) -> list[int]:
+    return [number_of(sample.data) for sample in ds]
+
+
+# Indices
+
+
+def test_a_sample_is_what_was_written(tiny: drt.CachedDataset) -> None:
+    sample = tiny[37]
+    assert (sample.data, sample.metadata) == ROWS[37]
+    assert (sample.sample_id, sample.cache_id) == (37, tiny.caches[0].cache_id)
+
+
+@pytest.mark.parametrize("index", [7, -93, np.int64(7), np.uint8(7), np.int16(-93)], ids=repr)
+def test_whole_numbers_of_all_kinds_are_indices(index: Any, tiny: drt.CachedDataset) -> None:
+    assert tiny[index].sample_id == 7
+
+
+@pytest.mark.parametrize("index", [100, -101, 10**30])
+def test_an_index_out_of_range_is_an_index_error(index: int, tiny: drt.CachedDataset) -> None:
+    with pytest.raises(IndexError) as refused:
+        tiny[index]
+    assert isinstance(refused.value, drt.SampleIndexError)
+
+
+@pytest.mark.parametrize(
+    "index", [True, np.True_, 1.0, np.float64(1), "label", None, [1, 2], (1, 2), np.array([1, 2])], ids=repr
+)
+def test_other_indices_are_refused_with_the_cure(index: Any, tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"take\(\)"):
+        tiny[index]
+
+
+@given(
+    start=st.none() | st.integers(-120, 120),
+    stop=st.none() | st.integers(-120, 120),
+    step=st.none() | st.integers(-120, 120).filter(bool),
+)
+def test_a_slice_is_the_slice_of_a_list(start: int | None, stop: int | None, step: int | None) -> None:
+    part = opened()[start:stop:step]
+    assert isinstance(part, drt.CachedDataset)
+    assert [part[row].sample_id for row in range(len(part))] == list(range(100))[start:stop:step]
+
+
+_OPENED: list[drt.CachedDataset] = []
+
+
+def opened() -> drt.CachedDataset:
+    """One dataset for all examples of a property: a fixture would be made once too, but Hypothesis warns."""
+    if not _OPENED:
+        import tempfile
+
+        root = tempfile.mkdtemp()
+        _OPENED.append(drt.cache(RowSource("s", ROWS), root, config=drt.WriterConfig(progress=False)))
+    return _OPENED[0]
+
+
+def test_a_slice_of_a_slice_is_a_view_of_the_same_samples(tiny: drt.CachedDataset) -> None:
+    assert numbers(tiny[10:50][::-2][3:5]) == list(range(10, 50))[::-2][3:5]
+    assert len(tiny) == 100
+
+
+def test_head_takes_what_is_there(tiny: drt.CachedDataset) -> None:
+    assert numbers(tiny.head()) == [0, 1, 2, 3, 4]
+    assert len(tiny.head(1000)) == 100
+    for n in (-1, True, 2.0):
+        with pytest.raises(drt.InvalidInputError, match="n = "):
+            tiny.head(n)  # type: ignore[arg-type]
+
+
+# Taking
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        [5, 3, 3, -1],
+        (5, 3, 3, 99),
+        np.array([5, 3, 3, 99]),
+        np.array([5, 3, 3, 99], np.uint8),
+        pl.Series([5, 3, 3, 99]),
+        [np.int64(5), 3, 3, 99],
+    ],
+    ids=["list", "tuple", "int64", "uint8", "series", "mixed"],
+)
+def test_take_accepts_rows_in_any_form(indices: Any, tiny: drt.CachedDataset) -> None:
+    assert tiny.take(indices).sample_ids.tolist() == [5, 3, 3, 99]
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [[True, False], np.zeros(100, bool), [1.0], ["1"], "12", 3, None, [[1, 2]], [2**63], [2**64], [None]],
+    ids=repr,
+)
+def test_take_refuses_what_is_no_row(indices: Any, tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError) as refused:
+        tiny.take(indices)
+    assert "\n" not in str(refused.value)
+
+
+def test_take_of_a_row_that_is_not_there_is_an_index_error(tiny: drt.CachedDataset) -> None:
+    for indices in ([0, 100], [-101], range(99, 101)):
+        with pytest.raises(drt.SampleIndexError):
+            tiny.take(indices)
+
+
+def test_take_of_no_rows_is_an_empty_batch(tiny: drt.CachedDataset) -> None:
+    assert len(tiny.take([])) == 0
+
+
+# The active table
+
+
+def test_the_table_has_its_columns_in_order(tiny: drt.CachedDataset) -> None:
+    frame = tiny.metadata
+    assert frame.columns == ["cache_id", "sample_id", "label", "split", "score", "even", "weight"]
+    assert frame["label"].to_list() == [metadata["label"] for _, metadata in ROWS]
+    assert frame["weight"].to_list() == [1.0] * 100
+    assert tiny.metadata is frame, "built once"
+
+
+def test_a_filter_keeps_weights_and_extra_columns(tiny: drt.CachedDataset) -> None:
+    edited = tiny.with_metadata(
+        tiny.metadata.with_columns(weight=pl.col("sample_id") + 1.0, note=pl.lit("x"))
+    )
+    some = edited.filter(pl.col("label") == 3, pl.col("score") > 2)
+    assert numbers(some) == [number for number in range(100) if number % 10 == 3 and number / 8 > 2]
+    assert some.metadata["weight"].to_list() == [number + 1.0 for number in numbers(some)]
+    assert some.metadata["note"].unique().to_list() == ["x"]
+    # The table of a filtered view is what the native side has, too.
+    assert some.metadata.equals(some[:].metadata)
+
+
+def test_filters_chain_and_take_constraints_and_masks(tiny: drt.CachedDataset) -> None:
+    assert numbers(tiny.filter(split="val").filter(pl.col("even"))) == list(range(0, 100, 10))
+    assert numbers(tiny.filter(np.arange(100) < 3)) == [0, 1, 2]
+    assert numbers(tiny[::-1].filter(pl.col("sample_id") < 3)) == [2, 1, 0]
+
+
+def test_a_filter_works_with_a_column_named_row(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    rows: Any = [(b"", {"row": number * 10, "row_": 0}) for number in range(5)]
+    ds = drt.cache(RowSource("s", rows), tmp_path, config=quiet)
+    kept = ds.filter(pl.col("row") >= 30)
+    assert kept.metadata.columns == ds.metadata.columns
+    assert [sample.metadata["row"] for sample in kept] == [30, 40]
+
+
+def test_a_filter_that_leaves_nothing_is_refused(tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError, match="none of 100 rows") as refused:
+        tiny.filter(pl.col("label") > 99)
+    assert refused.value.kind == "empty"
+
+
+def test_an_unknown_column_is_polars_own_error(tiny: drt.CachedDataset) -> None:
+    with pytest.raises(pl.exceptions.ColumnNotFoundError, match="labell"):
+        tiny.filter(pl.col("labell") == 1)
+
+
+def test_other_tables_are_refused_with_the_cure(tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"LazyFrame; call collect\(\) first"):
+        tiny.with_metadata(tiny.metadata.lazy())  # type: ignore[arg-type]
+    with pytest.raises(drt.InvalidInputError, match="dict; give a Polars DataFrame"):
+        tiny.with_metadata({})  # type: ignore[arg-type]
+
+
+def test_arrow_tables_of_others_are_accepted(tiny: drt.CachedDataset) -> None:
+    arrow = tiny.metadata[3:6].to_arrow()
+    assert numbers(tiny.with_metadata(arrow)) == [3, 4, 5]
+
+
+# Weights
+
+EXPECTED = [number % 10 + 1.0 for number in range(100)]
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pl.col("label") + 1,
+        pl.Series(EXPECTED),
+        pl.Series([int(weight) for weight in EXPECTED]),
+        np.array(EXPECTED),
+        np.array(EXPECTED, np.float32),
+        np.array(EXPECTED, np.int8),
+        EXPECTED,
+    ],
+    ids=["expression", "series", "int-series", "float64", "float32", "int8", "list"],
+)
+def test_weights_come_in_all_forms(weights: Any, tiny: drt.CachedDataset) -> None:
+    weighted = tiny.with_weights(weights)
+    assert weighted.metadata["weight"].to_list() == EXPECTED
+    assert tiny.metadata["weight"].to_list() == [1.0] * 100
+
+
+def test_weights_can_be_a_column_or_a_constant(tiny: drt.CachedDataset) -> None:
+    assert tiny[1:].with_weights("score").metadata["weight"].to_list() == [
+        number / 8 for number in range(1, 100)
+    ]
+    assert tiny.with_weights(pl.lit(2)).metadata["weight"].to_list() == [2.0] * 100
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [1.0] * 99,
+        np.ones((100, 1)),
+        2.0,
+        ["1"] * 100,
+        [True] * 100,
+        [None] * 100,
+        "split",
+        "score",
+        [0.0] + [1.0] * 99,
+        [float("nan")] * 100,
+        [float("inf")] * 100,
+        pl.when(pl.col("label") > 3).then(1.0),
+    ],
+    ids=[
+        *("short", "shape", "scalar", "text", "bool", "none", "text-column", "zero-in-column"),
+        *("zero", "nan", "infinite", "null"),
+    ],
+)
+def test_other_weights_are_refused(weights: Any, tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError):
+        tiny.with_weights(weights)
+
+
+# Provenance
+
+
+def test_a_dataset_says_where_it_comes_from(tiny: drt.CachedDataset, tiny_folder: Path) -> None:
+    (cache,) = tiny.caches
+    assert (cache.path, cache.name, cache.sample_count) == (tiny_folder, "tiny", 100)
+    assert cache.payload_bytes == sum(len(data) for data, _ in ROWS)
+    assert (cache.fingerprint, cache.codec, cache.compression) == (None, None, "none")
+    assert tiny.schema == {"label": int, "split": str, "score": float, "even": bool}
+    assert tiny.codec is None
+    assert tiny.config == drt.ReaderConfig()
+
+
+def test_a_schema_is_one_that_a_source_can_declare(tiny: drt.CachedDataset, tmp_path: Path) -> None:
+    again = drt.cache(
+        RowSource("s", ROWS, schema=tiny.schema), tmp_path, config=drt.WriterConfig(progress=False)
+    )
+    assert again.schema == tiny.schema
+
+
+def test_the_codec_of_the_source_is_recorded(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    ds = drt.cache(RowSource("s", ROWS, codec=drt.codecs.Json()), tmp_path, config=quiet)
+    assert ds.codec == "json"
+    assert ds.caches[0].codec == "json"
+
+
+def test_fingerprints_follow_rows_order_and_weights(tiny: drt.CachedDataset) -> None:
+    views = [tiny, tiny[1:], tiny[::-1], tiny.with_weights([2.0] * 100), tiny.take]
+    prints = [view.fingerprint for view in views[:4] if isinstance(view, drt.CachedDataset)]
+    assert len(set(prints)) == 4
+    assert tiny[:].fingerprint == tiny.fingerprint
+
+
+def test_a_sound_cache_verifies(tiny: drt.CachedDataset) -> None:
+    report = tiny.verify()
+    assert report.ok
+    assert (report.caches, report.samples, report.problems) == (1, 100, ())
+    assert str(report) == "1 cache with 100 samples: no problem"
+
+
+def test_a_report_of_problems_is_readable() -> None:
+    problem = drt.Problem("record-checksum", "shard 0 record 3: checksum differs", "p", 0, 99, 3)
+    report = drt.VerifyReport((problem, problem), caches=2, samples=5_000)
+    assert not report.ok
+    assert str(report).splitlines() == [
+        "2 caches with 5,000 samples: 2 problems",
+        "  record-checksum: shard 0 record 3: checksum differs",
+        "  record-checksum: shard 0 record 3: checksum differs",
+    ]
+
+
+def test_repr_is_one_line_that_helps(tiny: drt.CachedDataset) -> None:
+    assert repr(tiny) == (
+        "CachedDataset(100 samples of 'tiny', columns {label: int, split: str, score: float, even: bool})"
+    )
+
+
+# Opening
+
+
+@pytest.mark.parametrize("paths", [3, None, [], [3], b"bytes"], ids=repr)
+def test_paths_are_paths(paths: Any) -> None:
+    with pytest.raises(drt.InvalidInputError):
+        drt.open_dataset(paths)
+
+
+def test_a_config_is_a_reader_config(tiny_folder: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match="config is a WriterConfig; give a ReaderConfig"):
+        drt.open_dataset(tiny_folder, config=drt.WriterConfig())  # type: ignore[arg-type]
+
+
+def test_paths_may_be_text_and_several(tiny_folder: Path) -> None:
+    assert len(drt.open_dataset(str(tiny_folder))) == 100
+    other = drt.testing.tiny_dataset(5)
+    assert len(drt.open_dataset(path for path in [other.caches[0].path])) == 5
+
+
+# Iterating
+
+
+def test_iterating_gives_the_rows_of_the_view(tiny: drt.CachedDataset) -> None:
+    assert numbers(tiny) == list(range(100))
+    assert numbers(tiny[::-3]) == list(range(100))[::-3]
+    assert list(tiny[:0]) == []
+
+
+def test_iterations_do_not_disturb_each_other(tiny: drt.CachedDataset) -> None:
+    pairs = list(zip(tiny, tiny, strict=True))
+    assert all(left == right for left, right in pairs)
+    first = iter(tiny)
+    next(first)
+    del first
+
+
+# Pickling
+
+
+def test_a_pickled_dataset_is_the_same_view(tiny: drt.CachedDataset) -> None:
+    view = tiny.with_weights(EXPECTED)[10:50].filter(pl.col("even"))
+    again = pickle.loads(pickle.dumps(view))
+    assert numbers(again) == numbers(view)
+    assert again.fingerprint == view.fingerprint
+    assert again.metadata.equals(view.metadata)
+
+
+def test_a_recipe_is_small(tiny: drt.CachedDataset) -> None:
+    assert len(pickle.dumps(tiny)) < 1000
+
+
+def test_unpickling_reads_nothing_until_first_use(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    ds = drt.cache(RowSource("s", ROWS), tmp_path, config=quiet)
+    blob = pickle.dumps(ds)
+    shutil.move(tmp_path / "s", tmp_path / "away")
+    lazy = pickle.loads(blob)
+    assert repr(lazy) == "CachedDataset(of 's', not opened yet)"
+    assert pickle.loads(pickle.dumps(lazy)) is not lazy, "it pickles without being opened"
+    with pytest.raises(drt.CacheNotFoundError):
+        len(lazy)
+    shutil.move(tmp_path / "away", tmp_path / "s")
+    assert len(lazy) == 100
+
+
+def test_a_recipe_refuses_another_cache(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    blob = pickle.dumps(drt.cache(RowSource("s", ROWS), tmp_path, config=quiet))
+    shutil.rmtree(tmp_path / "s")
+    drt.cache(RowSource("s", ROWS[:50]), tmp_path, config=quiet)
+    with pytest.raises(drt.StaleCacheError):
+        pickle.loads(blob)[0]
+
+
+def test_config_and_reports_travel(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    drt.cache(RowSource("s", ROWS), tmp_path, config=quiet)
+    ds = drt.open_dataset(tmp_path / "s", config=drt.ReaderConfig(max_open_shards=3))
+    assert pickle.loads(pickle.dumps(ds[1:])).config == ds.config
+    written = drt.cache(RowSource("s", ROWS), tmp_path, config=quiet)
+    assert pickle.loads(pickle.dumps(written[1:])).reports == written.reports != ()
+
+
+def test_copies_are_the_dataset_itself(tiny: drt.CachedDataset) -> None:
+    assert copy.copy(tiny) is tiny
+    assert copy.deepcopy({"ds": tiny})["ds"] is tiny
+
+
+def test_views_have_no_attributes_to_set(tiny: drt.CachedDataset) -> None:
+    for name in ("fingerprint", "config", "anything"):
+        with pytest.raises(AttributeError):
+            setattr(tiny, name, 1)
+
+
+# Processes and threads
+
+
+def test_reading_does_not_import_polars(tiny_folder: Path) -> None:
+    code = f"""
+import sys, pickle, datasetrt as drt
+ds = drt.open_dataset({str(tiny_folder)!r})
+ds.head(3)[0], ds[1:5].take([0]), len(list(ds)), repr(ds), ds.with_weights([1.0] * 100)
+loader = ds.loader(batch_size=8, sampler=drt.Shuffle(seed=1), transform=lambda sample: sample.metadata)
+list(loader), loader.state_dict(), pickle.loads(pickle.dumps(ds))[0]
+assert "polars" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_several_threads_share_a_dataset(tiny: drt.CachedDataset) -> None:
+    lazy = pickle.loads(pickle.dumps(tiny))
+    found: list[list[int]] = []
+    threads = [threading.Thread(target=lambda: found.append(numbers(lazy[::-1]))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert found == [list(range(100))[::-1]] * 8

@@ -1,0 +1,739 @@
+"""Epochs, state, transforms and errors of the loader."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasetrt as drt
+from datasetrt.loader import LoaderIterator
+from tests.rows import RowSource, rows_of
+
+SHUFFLE = drt.Shuffle(seed=5)
+
+
+def ids(batch: drt.SampleBatch) -> list[int]:
+    return list(map(int, batch.sample_ids))
+
+
+def epoch_of(loader: drt.Loader[drt.SampleBatch]) -> list[int]:
+    return [each for batch in loader for each in ids(batch)]
+
+
+def order(ds: drt.CachedDataset, epoch: int) -> list[int]:
+    return list(map(int, SHUFFLE.indices(ds, epoch=epoch)))
+
+
+@pytest.fixture
+def loader(tiny: drt.CachedDataset) -> drt.Loader[drt.SampleBatch]:
+    return tiny.loader(batch_size=8, sampler=SHUFFLE)
+
+
+# Epochs
+
+
+def test_each_loop_is_the_next_epoch(tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]) -> None:
+    for epoch in range(3):
+        assert loader.epoch == epoch
+        assert epoch_of(loader) == order(tiny, epoch)
+
+
+def test_a_loop_that_is_left_counts_as_its_epoch(
+    tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]
+) -> None:
+    for _ in loader:
+        break
+    assert epoch_of(loader) == order(tiny, 1)
+
+
+def test_batches_say_what_they_hold(tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]) -> None:
+    loader.set_epoch(2)
+    batches = list(loader)
+    assert [len(batch) for batch in batches] == [8] * 12 + [4]
+    assert [batch.epoch for batch in batches] == [2] * 13
+    assert np.concatenate([batch.positions for batch in batches]).tolist() == list(range(100))
+    assert not any(batch.padding.any() for batch in batches)
+
+
+def test_an_iterator_begins_where_the_loader_was_when_it_was_made(
+    tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]
+) -> None:
+    iterator = iter(loader)
+    loader.set_epoch(7)
+    assert next(iterator).epoch == 0
+    assert next(iter(loader)).epoch == 7
+
+
+def test_the_default_order_is_that_of_the_table(tiny: drt.CachedDataset) -> None:
+    assert epoch_of(tiny.loader(batch_size=30)) == list(range(100))
+    assert len(tiny.loader()) == 1, "256 samples a batch"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"batch_size": 8}, 13),
+        ({"batch_size": 8, "drop_last": True}, 12),
+        ({"batch_size": 100}, 1),
+        ({"batch_size": 1000}, 1),
+        ({"batch_size": 1000, "drop_last": True}, 0),
+        ({"batch_size": None}, 100),
+        ({"batch_size": 8, "shard": drt.Shard(0, 3, "pad")}, 5),
+        ({"batch_size": 8, "shard": drt.Shard(2, 3, "drop")}, 5),
+        ({"batch_size": 33, "shard": drt.Shard(0, 3, "drop")}, 1),
+        ({"batch_size": 33, "shard": drt.Shard(0, 3, "keep")}, 2),
+        ({"batch_size": 33, "shard": drt.Shard(2, 3, "keep")}, 1),
+        ({"batch_size": 8, "sampler": drt.Weighted(seed=1, num_samples=17)}, 3),
+    ],
+    ids=str,
+)
+def test_the_length_is_the_batches_of_a_whole_epoch(
+    options: dict[str, Any], expected: int, tiny: drt.CachedDataset
+) -> None:
+    made: drt.Loader[Any] = tiny.loader(**options)
+    assert len(made) == expected
+    assert len(list(made)) == expected
+    state = made.state_dict()
+    if expected > 1:
+        made.load_state_dict({**state, "position": 5})
+        assert len(made) == expected, "not what is left"
+
+
+# set_epoch
+
+
+def test_set_epoch_is_respected(tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]) -> None:
+    for epoch in (0, 1, 0, 5, 5):
+        loader.set_epoch(epoch)
+        assert loader.epoch == epoch
+        assert epoch_of(loader) == order(tiny, epoch)
+
+
+def test_set_epoch_keeps_a_restored_position(
+    tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]
+) -> None:
+    loader.load_state_dict({**loader.state_dict(), "epoch": 3, "position": 40})
+    loader.set_epoch(3)
+    assert epoch_of(loader) == order(tiny, 3)[40:]
+    loader.load_state_dict({**loader.state_dict(), "epoch": 3, "position": 40})
+    loader.set_epoch(4)
+    assert epoch_of(loader) == order(tiny, 4)
+
+
+def test_set_epoch_repeats_a_loop_that_was_left(
+    tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]
+) -> None:
+    for _ in loader:
+        break
+    loader.set_epoch(0)
+    assert loader.state_dict()["position"] == 0
+    assert epoch_of(loader) == order(tiny, 0)
+
+
+def test_set_epoch_after_a_loop_that_was_left_is_the_state_too(loader: drt.Loader[drt.SampleBatch]) -> None:
+    for _ in loader:
+        break
+    loader.set_epoch(1)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
+
+
+def test_set_epoch_does_not_disturb_a_loop_that_runs(loader: drt.Loader[drt.SampleBatch]) -> None:
+    for number, _ in enumerate(loader, start=1):
+        loader.set_epoch(0)
+        expected = (0, number * 8) if number < 13 else (0, 0)
+        assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == expected
+    assert loader.epoch == 0, "the loop is to be repeated"
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**64, True, 1.0, "1", None], ids=repr)
+def test_set_epoch_takes_epochs(epoch: Any, loader: drt.Loader[drt.SampleBatch]) -> None:
+    before = loader.state_dict()
+    with pytest.raises(drt.InvalidInputError, match="epoch = "):
+        loader.set_epoch(epoch)
+    assert loader.state_dict() == before
+
+
+# State
+
+
+def test_a_state_counts_what_was_handed_out(loader: drt.Loader[drt.SampleBatch]) -> None:
+    seen = []
+    for batch in loader:
+        seen.append(len(batch))
+        if len(seen) == 13:
+            break
+        assert loader.state_dict()["position"] == sum(seen)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0), (
+        "as soon as the last is out"
+    )
+
+
+def test_a_state_is_small_json(loader: drt.Loader[drt.SampleBatch]) -> None:
+    next(iter(loader))
+    state = loader.state_dict()
+    assert json.loads(json.dumps(state)) == state
+    assert len(json.dumps(state)) < 300
+    assert set(state) == {"version", "fingerprint", "sampler", "epoch", "position"}
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        drt.Sequential(),
+        SHUFFLE,
+        drt.BlockShuffle(2**64 - 1, block_samples=7, window_blocks=3),
+        drt.Weighted(1, num_samples=37),
+        drt.Weighted(1, num_samples=50, replacement=False),
+    ],
+    ids=lambda sampler: type(sampler).__name__ + str(getattr(sampler, "replacement", "")),
+)
+@pytest.mark.parametrize("batch_size", [7, None])
+def test_every_loader_resumes_at_every_step(
+    sampler: drt.Sampler, batch_size: int | None, tiny: drt.CachedDataset
+) -> None:
+    part = tiny if batch_size else tiny.head(60)
+    options: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler}
+    drt.testing.assert_resumes(lambda: part.loader(**options))
+
+
+def test_the_proof_of_resuming_can_fail(tiny: drt.CachedDataset) -> None:
+    class Forgets:
+        """Restores one batch too far."""
+
+        def __init__(self) -> None:
+            self.inner = tiny.loader(batch_size=10, sampler=SHUFFLE)
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self.inner)
+
+        def state_dict(self) -> Any:
+            return self.inner.state_dict()
+
+        def load_state_dict(self, state: Any) -> None:
+            self.inner.load_state_dict({**state, "position": min(state["position"] + 10, 90)})
+
+    with pytest.raises(AssertionError, match="restored after step 0"):
+        drt.testing.assert_resumes(Forgets)
+
+
+def test_a_state_moves_between_batch_sizes_and_other_options(tiny: drt.CachedDataset) -> None:
+    first = tiny.loader(batch_size=8, sampler=SHUFFLE)
+    seen = []
+    for batch in first:
+        seen += ids(batch)
+        if len(seen) == 24:
+            break
+    for options in (
+        {"batch_size": 5},
+        {"batch_size": 50, "threads": 1, "prefetch_batches": 0},
+        {"batch_size": None},
+    ):
+        given: Any = options
+        second: drt.Loader[Any] = tiny.loader(sampler=SHUFFLE, **given)
+        second.load_state_dict(first.state_dict())
+        rest = [
+            each
+            for step in second
+            for each in ([step.sample_id] if options["batch_size"] is None else ids(step))
+        ]
+        assert seen + rest == order(tiny, 0)
+
+
+def test_the_newest_iterator_owns_the_state(loader: drt.Loader[drt.SampleBatch]) -> None:
+    old = iter(loader)
+    next(old)
+    new = iter(loader)
+    next(old)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
+    next(new)
+    next(old)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 8)
+
+
+def test_an_iterator_from_before_a_restore_no_longer_counts(loader: drt.Loader[drt.SampleBatch]) -> None:
+    old = iter(loader)
+    next(old)
+    loader.load_state_dict({**loader.state_dict(), "position": 40})
+    next(old)
+    assert loader.state_dict()["position"] == 40
+
+
+def bad_states(state: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "no dict": [state],
+        "none": None,
+        "empty": {},
+        "version": {**state, "version": 2},
+        "version as text": {**state, "version": "1"},
+        "version as bool": {**state, "version": True},
+        "missing": {key: value for key, value in state.items() if key != "epoch"},
+        "unknown": {**state, "extra": 1},
+        "fingerprint": {**state, "fingerprint": "other"},
+        "fingerprint type": {**state, "fingerprint": 3},
+        "sampler": {**state, "sampler": {"kind": "sequential"}},
+        "sampler seed": {**state, "sampler": {"kind": "shuffle", "seed": 6}},
+        "sampler seed type": {**state, "sampler": {"kind": "shuffle", "seed": 5.0}},
+        "sampler extra": {**state, "sampler": {"kind": "shuffle", "seed": 5, "more": 1}},
+        "sampler type": {**state, "sampler": "shuffle"},
+        "epoch negative": {**state, "epoch": -1},
+        "epoch large": {**state, "epoch": 2**64},
+        "epoch bool": {**state, "epoch": True},
+        "epoch float": {**state, "epoch": 1.0},
+        "position negative": {**state, "position": -1},
+        "position end": {**state, "position": 100},
+        "position bool": {**state, "position": False},
+        "position text": {**state, "position": "8"},
+    }
+
+
+def test_other_states_are_refused_and_change_nothing(loader: drt.Loader[drt.SampleBatch]) -> None:
+    iterator = iter(loader)
+    next(iterator)
+    before = loader.state_dict()
+    for what, state in bad_states({**before}).items():
+        with pytest.raises(drt.StateError) as refused:
+            loader.load_state_dict(state)
+        assert "\n" not in str(refused.value), what
+        assert refused.value.kind in {"bad-state", "state-mismatch"}
+        assert loader.state_dict() == before, what
+    next(iterator)
+    assert loader.state_dict()["position"] == 16, "the running loop still counts"
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("version", ["version 2", "version 1", "release"]),
+        ("missing", ["lacks epoch"]),
+        ("unknown", ["'extra'"]),
+        ("fingerprint", ["'other'", "rows and weights"]),
+        ("sampler", ["sequential", "shuffle", "kind differs"]),
+        ("sampler seed", ["seed differs", "6", "5"]),
+        ("position end", ["position", "100", "0 to 99"]),
+    ],
+)
+def test_a_refusal_names_the_difference(
+    what: str, words: list[str], loader: drt.Loader[drt.SampleBatch]
+) -> None:
+    with pytest.raises(drt.StateError) as refused:
+        loader.load_state_dict(bad_states({**loader.state_dict()})[what])
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_weights_belong_to_the_state(tiny: drt.CachedDataset) -> None:
+    sampler = drt.Weighted(seed=1)
+    state = tiny.loader(sampler=sampler).state_dict()
+    with pytest.raises(drt.StateError, match="fingerprint"):
+        tiny.with_weights([2.0] * 100).loader(sampler=sampler).load_state_dict(state)
+
+
+# Ranks
+
+
+@pytest.mark.parametrize("uneven", ["pad", "drop", "keep"])
+def test_ranks_share_the_order_and_agree_on_the_state(uneven: Any, tiny: drt.CachedDataset) -> None:
+    loaders = [
+        tiny.loader(batch_size=8, sampler=SHUFFLE, shard=drt.Shard(rank, 3, uneven)) for rank in range(3)
+    ]
+    iterators = [iter(loader) for loader in loaders]
+    seen: list[int] = []
+    for _ in range(5):
+        for iterator in iterators:
+            batch = next(iterator)
+            seen += batch.sample_ids[~batch.padding].tolist()
+        first, second, third = (loader.state_dict() for loader in loaders)
+        assert first == second == third
+    assert loaders[0].epoch == 1, "five steps of 24 are an epoch"
+    assert seen == order(tiny, 0)[: 99 if uneven == "drop" else 100]
+    assert [next(iterator, None) for iterator in iterators] == [None] * 3
+
+
+def test_a_rank_without_a_last_batch_stays_in_step(tiny: drt.CachedDataset) -> None:
+    loaders = [
+        tiny.loader(batch_size=33, sampler=SHUFFLE, shard=drt.Shard(rank, 3, "keep")) for rank in range(3)
+    ]
+    iterators = [iter(loader) for loader in loaders]
+    for iterator in iterators:
+        next(iterator)
+    states = [loader.state_dict() for loader in loaders]
+    assert states[0] == states[1] == states[2]
+    assert (states[0]["epoch"], states[0]["position"]) == (0, 99)
+    assert [len(next(iterator, [])) for iterator in iterators] == [1, 0, 0]
+    assert {loader.epoch for loader in loaders} == {1}
+
+
+def test_sequential_ranks_have_to_say_what_is_uneven(tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError, match="uneven='pad', 'drop' or 'keep'"):
+        tiny.loader(shard=drt.Shard(0, 2))
+    tiny.loader(shard=drt.Shard(0, 2, "keep"))
+    tiny.loader(shard=drt.Shard(0, 1))
+    tiny.loader(sampler=SHUFFLE, shard=drt.Shard(0, 2))
+
+
+# Transform and collate
+
+
+def test_what_a_loop_gets(tiny: drt.CachedDataset) -> None:
+    def label(sample: drt.CachedSample) -> Any:
+        return sample.metadata["label"]
+
+    labels = [number % 10 for number in range(100)]
+    plain: list[Any] = list(tiny.loader(batch_size=60))
+    assert [type(batch) for batch in plain] == [drt.SampleBatch] * 2
+    assert list(tiny.loader(batch_size=60, transform=label)) == [labels[:60], labels[60:]]
+    assert list(tiny.loader(batch_size=60, transform=label, collate=sum)) == [
+        sum(labels[:60]),
+        sum(labels[60:]),
+    ]
+    assert list(tiny.loader(batch_size=60, collate=len)) == [60, 40]
+    assert [sample.sample_id for sample in tiny.loader(batch_size=None)] == list(range(100))
+    assert list(tiny.loader(batch_size=None, transform=label)) == labels
+
+
+def test_seeds_depend_on_seed_epoch_and_position_alone(tiny: drt.CachedDataset) -> None:
+    def drawn(sample: drt.CachedSample, seed: int) -> tuple[int, int]:
+        return sample.sample_id, seed
+
+    def run(sampler: drt.Sampler, **options: Any) -> list[tuple[int, int]]:
+        made: drt.Loader[Any] = tiny.loader(transform=drawn, seeded=True, sampler=sampler, **options)
+        steps = [step for _ in range(2) for step in made]
+        return steps if made.batch_size is None else [each for step in steps for each in step]
+
+    whole = run(SHUFFLE, batch_size=8)
+    assert run(SHUFFLE, batch_size=33) == whole
+    assert run(SHUFFLE, batch_size=None) == whole
+    seeds = [seed for _, seed in whole]
+    assert len(set(seeds)) == 200, "each epoch has its own"
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert not set(seeds) & {seed for _, seed in run(drt.Shuffle(seed=6), batch_size=8)}
+    ranks: list[Any] = [
+        [tiny.loader(batch_size=4, transform=drawn, seeded=True, sampler=SHUFFLE, shard=drt.Shard(rank, 2))]
+        for rank in range(2)
+    ]
+    steps = zip(*(iter(loader) for (loader,) in ranks), strict=True)
+    assert [each for step in steps for part in step for each in part][:100] == whole[:100]
+
+
+@pytest.mark.parametrize("batch_size", [10, None])
+def test_a_transform_that_raises_is_the_same_object_and_names_the_sample(
+    batch_size: Any, tiny: drt.CachedDataset
+) -> None:
+    boom = ZeroDivisionError("boom")
+
+    def fail(sample: drt.CachedSample) -> int:
+        if sample.sample_id == 37:
+            raise boom
+        return sample.sample_id
+
+    made = tiny.loader(batch_size=batch_size, sampler=SHUFFLE, transform=fail)
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(made)
+    assert caught.value is boom
+    position = order(tiny, 0).index(37)
+    (note,) = boom.__notes__
+    assert note == (
+        f"while transforming sample 37 of cache {tiny.caches[0].cache_id}, at position {position} of epoch 0"
+    )
+
+
+@pytest.mark.parametrize("batch_size", [10, None])
+def test_stop_iteration_does_not_end_the_epoch(batch_size: Any, tiny: drt.CachedDataset) -> None:
+    def stop(sample: drt.CachedSample) -> int:
+        if sample.sample_id == 37:
+            raise StopIteration
+        return 0
+
+    with pytest.raises(RuntimeError, match="StopIteration was raised while transforming sample 37") as caught:
+        list(tiny.loader(batch_size=batch_size, transform=stop))
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+
+def test_a_collate_that_raises_names_the_batch(tiny: drt.CachedDataset) -> None:
+    def fail(samples: list[drt.CachedSample]) -> int:
+        if samples[0].sample_id == 20:
+            raise KeyError("x")
+        return 0
+
+    def stop(samples: list[drt.CachedSample]) -> int:
+        raise StopIteration
+
+    with pytest.raises(KeyError) as caught:
+        list(tiny.loader(batch_size=10, collate=fail))
+    (note,) = caught.value.__notes__
+    assert "collating the batch of 10 samples at position 20 of epoch 0" in note
+    assert "sample 20" in note
+    with pytest.raises(RuntimeError, match="StopIteration was raised while collating"):
+        list(tiny.loader(batch_size=10, collate=stop))
+
+
+@pytest.mark.parametrize("batch_size", [10, None])
+def test_after_an_error_the_same_step_is_tried_again(batch_size: Any, tiny: drt.CachedDataset) -> None:
+    failures = iter([True, True, False])
+
+    def sometimes(sample: drt.CachedSample) -> int:
+        if sample.sample_id == 25 and next(failures, False):
+            raise KeyboardInterrupt
+        return sample.sample_id
+
+    made = tiny.loader(batch_size=batch_size, transform=sometimes)
+    iterator = iter(made)
+    steps: list[Any] = []
+    interrupted = []
+    while len(steps) < len(made):
+        try:
+            steps.append(next(iterator))
+        except KeyboardInterrupt:
+            interrupted.append(made.state_dict()["position"])
+    flat = steps if batch_size is None else [each for step in steps for each in step]
+    assert flat == list(range(100))
+    assert interrupted == [20, 20] if batch_size else [25, 25]
+
+
+# Codecs
+
+
+@pytest.fixture
+def packed(tmp_path: Path, quiet: drt.WriterConfig) -> drt.CachedDataset:
+    codec = drt.codecs.Json()
+    rows: Any = [(codec.dumps({"n": number}), {}) for number in range(10)]
+    return drt.cache(RowSource("json", rows, codec=codec), tmp_path, config=quiet)
+
+
+class PlainJson:
+    """A codec that decodes one payload at a time."""
+
+    name = "json"
+
+    def dumps(self, obj: Any) -> bytes:
+        return json.dumps(obj).encode()
+
+    def loads(self, buffer: Any) -> Any:
+        return json.loads(bytes(buffer))
+
+
+def test_a_codec_decodes_each_payload(packed: drt.CachedDataset) -> None:
+    codec = PlainJson()
+    assert list(packed.loader(batch_size=6, transform=codec)) == [
+        [{"n": number} for number in range(6)],
+        [{"n": number} for number in range(6, 10)],
+    ]
+    assert list(packed.loader(batch_size=6, transform=codec, collate=len)) == [6, 4]
+    assert list(packed.loader(batch_size=None, transform=codec)) == [{"n": number} for number in range(10)]
+
+
+def test_a_codec_of_batches_decodes_them_whole(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    codec = drt.codecs.Record({"x": ("float32", (3,)), "y": ("int64", ())})
+    records: list[dict[str, Any]] = [
+        {"x": np.full(3, number, np.float32), "y": np.int64(number)} for number in range(10)
+    ]
+    rows: Any = [(codec.dumps(record), {}) for record in records]
+    ds = drt.cache(RowSource("r", rows, codec=codec), tmp_path, config=quiet)
+    columns, last = ds.loader(batch_size=6, transform=codec)
+    assert columns["x"].shape == (6, 3)
+    assert last["y"].tolist() == [6, 7, 8, 9]
+    assert [record["y"] for record in ds.loader(batch_size=None, transform=codec)] == list(range(10))
+    one_by_one = list(
+        ds.loader(batch_size=6, transform=codec, collate=lambda each: [record["y"] for record in each])
+    )
+    assert one_by_one == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_decoded_arrays_are_writable(batch_size: Any, tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    codec = drt.codecs.Npy()
+    rows: Any = [(codec.dumps(np.arange(4)), {}) for _ in range(8)]
+    ds = drt.cache(RowSource("n", rows, codec=codec), tmp_path, config=quiet)
+    for step in ds.loader(
+        batch_size=batch_size, transform=codec, collate=None if batch_size is None else list
+    ):
+        arrays: list[Any] = [step] if batch_size is None else step
+        for array in arrays:
+            array += 1
+
+
+def test_another_codec_is_refused_with_both_names(packed: drt.CachedDataset) -> None:
+    with pytest.raises(drt.CodecError, match=r"'json'.*'npy'"):
+        packed.loader(transform=drt.codecs.Npy())
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_a_payload_that_does_not_decode_names_the_sample(batch_size: Any, tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.CodecError) as caught:
+        list(tiny.loader(batch_size=batch_size, transform=drt.codecs.Json(), collate=None))
+    assert "epoch 0" in "".join(caught.value.__notes__)
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"batch_size": True}, "batch_size = True"),
+        ({"batch_size": 8.0}, "batch_size = 8.0"),
+        ({"threads": 0}, "threads = 0"),
+        ({"prefetch_batches": -1}, "prefetch_batches = -1"),
+        ({"prefetch_bytes": 0}, "prefetch_bytes = 0"),
+        ({"drop_last": 1}, "drop_last = 1"),
+        ({"on_corrupt": "skip"}, "'raise' or 'substitute'"),
+        ({"sampler": 3}, "sampler = 3"),
+        ({"sampler": drt.Shuffle}, "sampler = "),
+        ({"shard": (0, 2)}, "give a Shard"),
+        ({"transform": 3}, "neither a function of a sample nor a codec"),
+        ({"transform": json}, "<module 'json'"),
+        ({"collate": 3}, "collate = 3"),
+        ({"seeded": 1, "transform": len}, "seeded = 1"),
+        ({"seeded": True}, "seeded=True needs a transform"),
+        ({"seeded": True, "transform": PlainJson()}, "codec 'json' takes none"),
+        ({"batch_size": None, "collate": len}, "collate needs a batch_size"),
+        ({"batch_size": None, "drop_last": True}, "drop_last=True needs a batch_size"),
+        ({"sampler": drt.Weighted(1, num_samples=101, replacement=False)}, "101"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_arguments_are_checked_when_the_loader_is_made(
+    options: dict[str, Any], words: str, tiny: drt.CachedDataset
+) -> None:
+    with pytest.raises(drt.InvalidInputError) as refused:
+        tiny.loader(**options)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_numpy_integers_are_numbers(tiny: drt.CachedDataset) -> None:
+    number: Any = np.int64(8)
+    made = tiny.loader(batch_size=number, threads=number, sampler=drt.Shuffle(number))
+    assert made.state_dict()["sampler"] == {"kind": "shuffle", "seed": 8}
+    assert json.dumps(made.state_dict())
+
+
+def test_a_loader_tells_what_it_is(tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]) -> None:
+    assert loader.dataset is tiny
+    assert (loader.sampler, loader.batch_size, loader.shard) == (SHUFFLE, 8, drt.Shard())
+    next(iter(loader))
+    assert repr(loader) == "Loader(Shuffle(seed=5), batch_size=8, epoch 0, position 8)"
+
+
+# Ends
+
+
+def test_closing_ends_the_loop_and_keeps_the_state(
+    tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]
+) -> None:
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    loader.close()
+    assert list(iterator) == []
+    assert loader.state_dict()["position"] == 8
+    with loader as same:
+        assert same is loader
+        with iter(loader) as second:
+            assert next(second).epoch == 1
+        assert list(second) == []
+    assert loader.state_dict()["position"] == 8
+
+
+def test_an_exhausted_iterator_stays_so(loader: drt.Loader[drt.SampleBatch]) -> None:
+    iterator = iter(loader)
+    assert len(list(iterator)) == 13
+    assert list(iterator) == []
+    assert loader.epoch == 1, "asking again is no other epoch"
+
+
+def test_a_dropped_iterator_is_collected(loader: drt.Loader[drt.SampleBatch]) -> None:
+    iterator = iter(loader)
+    next(iterator)
+    del iterator
+    gc.collect()
+    assert not any(isinstance(each, LoaderIterator) for each in gc.get_objects())
+
+
+def test_figures_outlive_the_loop(loader: drt.Loader[drt.SampleBatch]) -> None:
+    assert loader.stats()["samples"] == 0
+    next(iter(loader))
+    first = loader.stats()
+    assert first["samples"] >= 8
+    list(loader)
+    figures = loader.stats()
+    assert figures["samples"] == 100
+    assert set(figures) == {
+        *("samples", "bytes", "consumer_wait_seconds", "reader_wait_seconds", "read_seconds"),
+        *("transform_seconds", "input_bound"),
+    }
+    assert isinstance(figures["input_bound"], bool)
+
+
+def test_time_in_the_transform_is_counted(tiny: drt.CachedDataset) -> None:
+    import time
+
+    made = tiny.loader(batch_size=10, transform=lambda sample: time.sleep(0.001))
+    list(made)
+    assert 0.1 <= made.stats()["transform_seconds"] < 5
+
+
+# Pickling
+
+
+def label_of(sample: drt.CachedSample) -> Any:
+    return sample.metadata["label"]
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda made: pickle.loads(pickle.dumps(made)), copy.copy], ids=["pickle", "copy"]
+)
+def test_a_loader_travels_with_its_place(copied: Callable[[Any], Any], tiny: drt.CachedDataset) -> None:
+    made = tiny.loader(batch_size=8, sampler=SHUFFLE, transform=label_of, collate=sum)
+    next(iter(made))
+    again = copied(made)
+    assert again.state_dict() == made.state_dict()
+    assert list(again) == list(made), "each goes on on its own"
+    assert again.epoch == made.epoch == 2
+
+
+def test_a_lambda_does_not_pickle(tiny: drt.CachedDataset) -> None:
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(tiny.loader(transform=lambda sample: 1))
+
+
+# Corrupt samples
+
+
+def test_substitutes_are_logged_with_their_samples(
+    tmp_path: Path, quiet: drt.WriterConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = rows_of(100)
+    folder = drt.write_cache(RowSource("s", rows), tmp_path, config=quiet).path
+    shard = folder / "shards" / "000000.bin"
+    data = bytearray(shard.read_bytes())
+    data[data.find(rows[50][0]) + 3] ^= 1
+    shard.write_bytes(data)
+    ds = drt.open_dataset(folder)
+    with pytest.raises(drt.CorruptionError):
+        list(ds.loader(batch_size=8))
+    for batch_size in (8, None):
+        caplog.clear()
+        options: Any = {"batch_size": batch_size, "on_corrupt": "substitute"}
+        made: drt.Loader[Any] = ds.loader(**options)
+        with caplog.at_level(logging.WARNING, logger="datasetrt"):
+            steps = list(made)
+        found = (
+            [each.sample_id for each in steps]
+            if batch_size is None
+            else [one for each in steps for one in ids(each)]
+        )
+        assert (len(found), found.count(50)) == (100, 0)
+        (record,) = caplog.records
+        assert f"sample 50 of cache {ds.caches[0].cache_id} cannot be read" in record.getMessage()
+        assert "position 50 of epoch 0" in record.getMessage()

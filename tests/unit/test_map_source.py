@@ -1,0 +1,652 @@
+"""MapSource in worker processes: the same bytes, the same exceptions, no process left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import datasetrt as drt
+from datasetrt.pool import CHUNKS_AHEAD, SMALL_CHUNK_BYTES, map_in_workers
+from datasetrt.source import map_here
+
+Method = Literal["fork", "forkserver", "spawn"]
+
+METHODS: list[Method] = ["fork", "forkserver", "spawn"]
+
+# Most tests fork, because that starts fastest. Python warns of it where threads run, as they do in a writer.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+def config(workers: int = 2, method: Method = "fork", **options: Any) -> drt.WriterConfig:
+    return drt.WriterConfig(progress=False, workers=workers, worker_start_method=method, **options)
+
+
+def mapped(
+    fn: Callable[[Any], Any], items: Any, workers: int = 2, method: Method = "fork", **options: Any
+) -> list[tuple[int, drt.CacheInput]]:
+    source = drt.MapSource("m", items, fn)
+    if workers == 1:
+        return list(map_here(source, 0))
+    return list(map_in_workers(source, config(workers, method, **options), 0))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def assert_no_workers() -> None:
+    assert multiprocessing.active_children() == []
+
+
+# Functions of a module, as workers need them.
+
+
+def uneven(item: int) -> Any:
+    """No sample, one, or several, of different sizes."""
+    if item % 3 == 0:
+        return None
+    sample = drt.CacheInput(item.to_bytes(4, "little") * (item % 50), {"i": item, "odd": item % 2 == 1})
+    return sample if item % 3 == 1 else [sample] * (item % 4)
+
+
+def slow_at_first(item: int) -> drt.CacheInput:
+    time.sleep(0.3 if item == 0 else 0)
+    return drt.CacheInput(b"x" * 1000, {"i": item})
+
+
+def nothing(item: int) -> None:
+    return None
+
+
+def many_large(item: int) -> Iterator[drt.CacheInput]:
+    for part in range(20):
+        yield drt.CacheInput(bytes([item]) * 300_000, {"i": item, "part": part})
+
+
+def fails_at_30(item: int) -> drt.CacheInput:
+    if item >= 30:
+        raise KeyError(item)
+    return drt.CacheInput(b"", {"i": item})
+
+
+class AwkwardError(Exception):
+    """Cannot be made from its args, as pickle does."""
+
+    def __init__(self, left: int, right: int) -> None:
+        super().__init__(f"{left} and {right}")
+        self.right = right
+
+
+def awkward(item: int) -> None:
+    raise AwkwardError(item, 7)
+
+
+def local_exception(item: int) -> None:
+    class LocalError(Exception):
+        pass
+
+    raise LocalError("only here")
+
+
+def raises_system_exit(item: int) -> None:
+    sys.exit(3)
+
+
+def raises_stop_iteration(item: int) -> None:
+    raise StopIteration
+
+
+def killed_at_30(item: int) -> drt.CacheInput:
+    if item == 30:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return drt.CacheInput(b"", {"i": item})
+
+
+def leaves_at_30(item: int) -> drt.CacheInput:
+    if item == 30:
+        os._exit(9)
+    return drt.CacheInput(b"", {"i": item})
+
+
+def sleeps(item: int) -> None:
+    time.sleep(600)
+
+
+def odd_metadata(item: Any) -> drt.CacheInput:
+    return drt.CacheInput(b"", {"field": item})
+
+
+def locked_metadata(item: int) -> drt.CacheInput:
+    import threading
+
+    return drt.CacheInput(b"", {"field": threading.Lock()})  # type: ignore[dict-item]
+
+
+def not_contiguous(item: int) -> drt.CacheInput:
+    import numpy as np
+
+    return drt.CacheInput(np.zeros((4, 4))[:, ::2], {"i": item})
+
+
+def buffers(item: int) -> drt.CacheInput:
+    import numpy as np
+
+    kinds: list[Any] = [
+        b"ab",
+        bytearray(b"ab"),
+        memoryview(b"ab"),
+        np.zeros((0, 3)),
+        np.arange(6).reshape(2, 3),
+    ]
+    return drt.CacheInput(kinds[item], {"i": item})
+
+
+# The same samples
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_cache_is_the_same_for_any_number_of_workers(method: Method, tmp_path: Path) -> None:
+    caches = []
+    for workers in (1, 2, 3) if method == "fork" else (1, 2):
+        root = tmp_path / str(workers)
+        drt.write_cache(
+            drt.MapSource("m", range(400), uneven), root, config=config(workers, method, max_shard_bytes=4096)
+        )
+        caches.append(files(root / "m"))
+    assert all(cache == caches[0] for cache in caches)
+    assert len(caches[0]) > 4, "several shards"
+    assert_no_workers()
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+def test_samples_come_in_the_order_of_the_items(workers: int) -> None:
+    assert mapped(uneven, range(2000), workers) == mapped(uneven, range(2000), 1)
+
+
+def test_a_slow_item_holds_back_the_others() -> None:
+    assert [item for item, _ in mapped(slow_at_first, range(200), 3)] == list(range(200))
+
+
+def test_payloads_of_all_kinds_come_back_as_bytes() -> None:
+    kinds: list[Any] = [sample.data for _, sample in mapped(buffers, range(5), 1)]
+    here = [memoryview(data).tobytes() for data in kinds]
+    assert [sample.data for _, sample in mapped(buffers, range(5))] == here
+    assert all(type(sample.data) is bytes for _, sample in mapped(buffers, range(5)))
+
+
+def test_fewer_items_than_workers_and_none_at_all() -> None:
+    assert [item for item, _ in mapped(uneven, range(2), 4)] == [1]
+    assert mapped(uneven, [], 4) == []
+    assert mapped(nothing, range(5000), 2) == []
+    assert_no_workers()
+
+
+def test_large_outputs_pass_in_parts() -> None:
+    found = mapped(many_large, range(6), 3)
+    assert [(item, sample.metadata["part"]) for item, sample in found] == [
+        (item, part) for item in range(6) for part in range(20)
+    ]
+    assert all(sample.data == bytes([item]) * 300_000 for item, sample in found)
+
+
+# Bounds
+
+
+def test_items_are_sent_one_by_one_and_only_so_far_ahead() -> None:
+    asked: list[int] = []
+
+    class Watched:
+        def __len__(self) -> int:
+            return 100_000
+
+        def __getitem__(self, index: int) -> int:
+            asked.append(index)
+            return index
+
+        def __reduce__(self) -> Any:
+            raise AssertionError("the sequence itself must not be sent")
+
+    with closing(map_in_workers(drt.MapSource("m", Watched(), slow_at_first), config(3), 0)) as results:
+        next(results)
+    assert max(asked) < 3 * CHUNKS_AHEAD * 1024
+
+
+def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasetrt import pool
+
+    most = 0
+    read = pool._Pool._read
+
+    def watched(self: Any, worker: Any) -> None:
+        nonlocal most
+        read(self, worker)
+        most = max(most, self._waiting_bytes)
+
+    monkeypatch.setattr(pool._Pool, "_read", watched)
+    limit = 4_000_000
+    mapped(many_large, range(9), 3, queue_bytes=limit)
+    # One part of each worker may arrive beyond the limit, and a part ends with the sample that fills it.
+    assert 0 < most < limit + 3 * 1_400_000
+
+
+def test_large_items_travel_one_at_a_time() -> None:
+    items = [bytes([number]) * (SMALL_CHUNK_BYTES * 20) for number in range(40)]
+    found = mapped(first_byte, items, 3)
+    assert [sample.metadata["i"] for _, sample in found] == list(range(40))
+
+
+def first_byte(item: bytes) -> drt.CacheInput:
+    return drt.CacheInput(item, {"i": item[0]})
+
+
+# Exceptions
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_has_its_type_and_says_which_item_and_sample(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(KeyError) as caught:
+        drt.write_cache(drt.MapSource("m", range(90), fails_at_30), tmp_path, config=config(workers))
+    assert caught.value.args == (30,), "the first in the order of the items"
+    notes = "\n".join(caught.value.__notes__)
+    assert "item 30 of source 'm'" in notes
+    assert "sample 30 of source 'm'" in notes
+    assert ("in fails_at_30" in notes) == (workers > 1), "a worker's traceback comes along"
+    with pytest.raises(drt.CacheNotFoundError):
+        drt.open_dataset(tmp_path / "m")
+    assert_no_workers()
+
+
+def test_an_exception_that_does_not_unpickle_keeps_its_class() -> None:
+    with pytest.raises(AwkwardError, match="0 and 7"):
+        mapped(awkward, range(3))
+
+
+def test_an_exception_that_does_not_pickle_becomes_its_text() -> None:
+    with pytest.raises(RuntimeError, match="LocalError: only here") as caught:
+        mapped(local_exception, range(3))
+    assert "in local_exception" in "\n".join(caught.value.__notes__)
+
+
+def test_system_exit_of_the_function_is_the_same_in_a_worker() -> None:
+    for workers in (1, 2):
+        with pytest.raises(SystemExit) as caught:
+            mapped(raises_system_exit, range(3), workers)
+        assert caught.value.code == 3
+
+
+def test_stop_iteration_does_not_end_the_data_in_a_worker() -> None:
+    with pytest.raises(RuntimeError, match="StopIteration for item 0"):
+        mapped(raises_stop_iteration, range(3))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_bad_metadata_is_refused_in_the_same_words(workers: int, tmp_path: Path) -> None:
+    items = [1, 2, 3, [4]]
+    with pytest.raises(drt.InvalidInputError, match=r"sample 3: field 'field' got list \[4\]") as caught:
+        drt.write_cache(drt.MapSource("m", items, odd_metadata), tmp_path, config=config(workers))
+    assert "it was made of item 3 of source 'm'" in caught.value.__notes__
+
+
+def test_metadata_that_cannot_travel_is_refused_by_field() -> None:
+    with pytest.raises(drt.InvalidInputError, match="field 'field' of a sample of item 0 is a lock"):
+        mapped(locked_metadata, range(3))
+
+
+def test_a_payload_that_is_not_contiguous_is_refused() -> None:
+    with pytest.raises(drt.InvalidInputError, match="item 0 is not C-contiguous"):
+        mapped(not_contiguous, range(3))
+
+
+def test_an_item_that_cannot_be_sent_is_named(tmp_path: Path) -> None:
+    items: list[Any] = [*range(500), lambda: None]
+    with pytest.raises(drt.InvalidInputError, match=r"item 500 of source 'm' cannot be sent .*workers=1"):
+        mapped(uneven, items)
+    assert_no_workers()
+
+
+# Workers that die
+
+
+@pytest.mark.parametrize(
+    ("fn", "end"), [(killed_at_30, "killed by SIGKILL"), (leaves_at_30, "ended with exit code 9")]
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_worker_that_dies_is_an_error_with_the_items(
+    fn: Callable[[Any], Any], end: str, method: Method, tmp_path: Path
+) -> None:
+    with pytest.raises(drt.DatasetRTError) as died:
+        drt.write_cache(drt.MapSource("m", range(90), fn), tmp_path, config=config(2, method))
+    assert died.value.kind == "worker-died"
+    assert end in str(died.value)
+    assert "workers=1" in str(died.value)
+    assert_no_workers()
+
+
+def test_the_items_of_a_dead_worker_are_those_it_had() -> None:
+    source = drt.MapSource("m", range(1), killed_at_0)
+    with pytest.raises(drt.DatasetRTError, match="killed by SIGKILL at item 0;"):
+        list(map_in_workers(source, config(), 0))
+
+
+def killed_at_0(item: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# No process is left
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_closing_early_ends_the_workers_at_once(method: Method) -> None:
+    results = map_in_workers(drt.MapSource("m", [0, 1, 2, 3], sleeps_after_0), config(2, method), 0)
+    assert next(results)[0] == 0
+    begin = time.monotonic()
+    results.close()
+    assert time.monotonic() - begin < 1
+    assert_no_workers()
+
+
+def sleeps_after_0(item: int) -> drt.CacheInput:
+    time.sleep(600 if item else 0)
+    return drt.CacheInput(b"", {"i": item})
+
+
+def test_dropping_the_results_ends_the_workers() -> None:
+    results = map_in_workers(drt.MapSource("m", [0, 1, 2, 3], sleeps_after_0), config(), 0)
+    next(results)
+    del results
+    assert_no_workers()
+
+
+def test_a_write_that_fails_ends_the_workers(tmp_path: Path) -> None:
+    drt.write_cache(drt.MapSource("m", range(9), uneven), tmp_path, config=config(1))
+    with pytest.raises(drt.CacheExistsError):
+        drt.write_cache(drt.MapSource("m", range(9), sleeps), tmp_path, config=config())
+    assert_no_workers()
+
+
+def test_a_progress_function_that_raises_ends_the_workers(tmp_path: Path) -> None:
+    def receive(progress: drt.Progress) -> None:
+        if progress.samples:
+            raise ZeroDivisionError
+
+    many = drt.MapSource("m", range(100_000), slow_a_little)
+    with pytest.raises(ZeroDivisionError):
+        drt.write_cache(
+            many, tmp_path, config=drt.WriterConfig(progress=receive, workers=2, worker_start_method="fork")
+        )
+    assert_no_workers()
+
+
+def slow_a_little(item: int) -> drt.CacheInput:
+    time.sleep(0.002)
+    return drt.CacheInput(b"", {"i": item})
+
+
+SCRIPT = """
+    import os, pathlib, sys, time
+    import datasetrt as drt
+
+    def begun():
+        pathlib.Path(sys.argv[3], f"begun-{os.getpid()}").touch()
+
+    def sleeps(item):
+        begun()
+        time.sleep(600)
+
+    def quick(item):
+        begun()
+        return drt.CacheInput(b"x", {"i": item})
+
+    class Endless:
+        def __len__(self): return 10**9
+        def __getitem__(self, index): return index
+
+    if __name__ == "__main__":
+        fn, method, root = {"sleeps": sleeps, "quick": quick}[sys.argv[1]], sys.argv[2], sys.argv[3]
+        config = drt.WriterConfig(progress=False, workers=2, worker_start_method=method)
+        drt.write_cache(drt.MapSource("m", Endless(), fn), root, config=config)
+"""
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of all descendants."""
+    direct = [int(each.name) for each in Path("/proc").glob("[0-9]*") if _stat(int(each.name))[1] == str(pid)]
+    return direct + [each for child in direct for each in children_of(child)]
+
+
+def is_running(pid: int) -> bool:
+    return _stat(pid)[0] not in {"", "Z"}
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    """State and parent of a process; empty if it is gone."""
+    try:
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "", ""
+    return state, parent
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("fn", ["sleeps", "quick"])
+def test_ctrl_c_ends_everything_within_a_second(fn: str, method: Method, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    # A session of its own: like a terminal, the signal goes to the whole process group.
+    process = subprocess.Popen(
+        [sys.executable, str(script), fn, method, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.glob("begun-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    family = children_of(process.pid)
+    begin = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert time.monotonic() - begin < 1
+    assert process.returncode != 0
+    assert errors.count("KeyboardInterrupt") == 1, "the parent's own, and none of the workers'"
+    time.sleep(0.2)
+    assert len(family) >= 2
+    assert not any(map(is_running, family))
+    assert not (tmp_path / "m").exists()
+
+
+# Refused before anything starts
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_function_that_cannot_be_sent_is_refused_first(method: Method, tmp_path: Path) -> None:
+    def local(item: int) -> drt.CacheInput:
+        return drt.CacheInput(b"", {"i": item})
+
+    for fn in (local, lambda item: None):
+        with pytest.raises(drt.InvalidInputError) as refused:
+            drt.write_cache(drt.MapSource("m", range(9), fn), tmp_path / "root", config=config(2, method))
+        assert fn.__qualname__ in str(refused.value)
+        assert "top level" in str(refused.value)
+        assert "workers=1" in str(refused.value)
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_first_item_that_cannot_be_sent_is_refused_first(tmp_path: Path) -> None:
+    unsendable: list[Any] = [lambda: None]
+    with pytest.raises(drt.InvalidInputError, match="item 0 of source 'm' cannot be sent"):
+        drt.write_cache(drt.MapSource("m", unsendable, uneven), tmp_path / "root", config=config())
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_forked_worker_has_the_function_already() -> None:
+    assert len(mapped(lambda item: drt.CacheInput(b"", {"i": item}), range(9))) == 9
+
+
+def run_code(code: str, *, stdin: bool = False) -> str:
+    command = [sys.executable, "-"] if stdin else [sys.executable, "-c", textwrap.dedent(code)]
+    given = textwrap.dedent(code) if stdin else None
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+INTERACTIVE = """
+    import datasetrt as drt, tempfile
+
+    class Item: pass
+
+    def fn(item): return drt.CacheInput(b"", {})
+
+    for items, function in [([1], fn), ([Item()], print)]:
+        try:
+            drt.write_cache(drt.MapSource("m", items, function), tempfile.mkdtemp(),
+                            config=drt.WriterConfig(workers=2, progress=False))
+        except drt.InvalidInputError as error:
+            print(error)
+"""
+
+
+def test_what_an_interactive_session_defines_is_refused() -> None:
+    first, second = run_code(INTERACTIVE).splitlines()
+    assert first.startswith("the function fn of source 'm' is defined in an interactive session")
+    assert second.startswith("item 0 of source 'm' is defined in an interactive session")
+    assert "workers=1" in first
+
+
+def test_a_script_that_is_no_file_is_refused() -> None:
+    for line in run_code(INTERACTIVE, stdin=True).splitlines():
+        assert "they import the main script and <stdin> is no file" in line
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_script_without_main_guard_is_told_so(method: Method, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    code = f"""
+        import datasetrt as drt
+
+        def fn(item): return drt.CacheInput(b"", {{"i": item}})
+
+        config = drt.WriterConfig(workers=2, progress=False, worker_start_method={method!r})
+        drt.cache(drt.MapSource("m", range(9), fn), {str(tmp_path / "root")!r}, config=config)
+    """
+    script.write_text(textwrap.dedent(code))
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()
+    message = next(line for line in reversed(last) if line.startswith("datasetrt.errors.DatasetRTError"))
+    assert 'if __name__ == "__main__":' in message
+
+
+def test_a_daemonic_process_is_told_to_use_one_worker(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=write_in_daemon, args=(theirs, tmp_path), daemon=True)
+    process.start()
+    assert "daemonic process" in ours.recv()
+    process.join(30)
+
+
+def write_in_daemon(pipe: Any, root: Path) -> None:
+    try:
+        drt.write_cache(drt.MapSource("m", range(9), uneven), root, config=config())
+    except drt.InvalidInputError as error:
+        pipe.send(str(error))
+
+
+def test_a_function_that_cannot_be_loaded_says_so() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_module") as caught:
+        mapped(Unloadable(), range(3), method="spawn")
+    assert "in a worker process" in "\n".join(caught.value.__notes__)
+
+
+class Unloadable:
+    """Pickles here, and does not unpickle anywhere."""
+
+    def __call__(self, item: int) -> None:
+        return None
+
+    def __reduce__(self) -> Any:
+        return _import, ("no_such_module",)
+
+
+def _import(name: str) -> Any:
+    return __import__(name)
+
+
+# Resuming
+
+
+class Counted:
+    """Writes down each item it is called for; fails at one item, until a file says that it need not."""
+
+    def __init__(self, folder: Path, at: int) -> None:
+        self.folder = folder
+        self.at = at
+
+    def __call__(self, item: int) -> list[drt.CacheInput]:
+        if item == self.at and not (self.folder / "repaired").exists():
+            raise KeyError(item)
+        (self.folder / f"{os.getpid()}-{item}").touch()
+        return [drt.CacheInput(bytes([item]) * 20_000, {"i": item, "part": part}) for part in range(3)]
+
+    def calls(self) -> list[int]:
+        return sorted(int(path.name.split("-")[1]) for path in self.folder.iterdir() if "-" in path.name)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_write_resumes_at_its_item(workers: int, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    counted = Counted(calls, 50)
+    source = drt.MapSource("m", range(60), counted, fingerprint="v1")
+    small = config(workers, max_shard_bytes=100_000)
+    with pytest.raises(KeyError):
+        drt.write_cache(source, tmp_path / "r", config=small)
+    for path in calls.iterdir():
+        path.unlink()
+    (calls / "repaired").touch()
+    report = drt.write_cache(source, tmp_path / "r", config=small)
+    assert report.resumed_at is not None
+    assert report.sample_count == 180
+    assert counted.calls() == list(range((report.resumed_at - 1) // 3, 60)), (
+        "from the item of the last stored sample"
+    )
+    drt.write_cache(source, tmp_path / "clean", config=small)
+    assert files(tmp_path / "r" / "m") == files(tmp_path / "clean" / "m")
+
+
+def test_an_item_that_gives_fewer_samples_than_were_stored_is_refused(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    small = config(1, max_shard_bytes=100_000)
+    with pytest.raises(KeyError):
+        drt.write_cache(
+            drt.MapSource("m", range(60), Counted(calls, 50), fingerprint="v1"), tmp_path, config=small
+        )
+    with pytest.raises(
+        drt.StaleCacheError, match=r"source 'm' gave 0 samples of item \d+, .* another fingerprint"
+    ):
+        drt.write_cache(drt.MapSource("m", range(60), nothing, fingerprint="v1"), tmp_path, config=small)
+
+
+def test_the_workers_exceptions_survive_another_pickling() -> None:
+    with pytest.raises(KeyError) as caught:
+        mapped(fails_at_30, range(60))
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.__notes__ == caught.value.__notes__

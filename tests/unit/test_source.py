@@ -1,0 +1,198 @@
+"""What a source says about itself is read once, and wrong attributes are refused by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import datasetrt as drt
+from datasetrt.source import Description
+
+
+class Source:
+    """A source with whatever attributes a test gives it."""
+
+    def __init__(self, name: object = "s", **attributes: object) -> None:
+        self.name = name
+        self.__dict__.update(attributes)
+
+    def __iter__(self) -> Iterator[drt.CacheInput]:
+        yield drt.CacheInput(b"", {})
+
+
+def describe(source: Any) -> Description:
+    return Description.of(source)
+
+
+def test_optional_attributes_may_be_absent() -> None:
+    assert describe(Source()) == Description("s", None, None, None, None)
+
+
+def test_optional_attributes_are_read() -> None:
+    source = Source("s", fingerprint="v1", codec=drt.codecs.Json(), schema={"a": int, "b": pl.String})
+    assert describe(source) == Description("s", "v1", "json", [("a", "int64"), ("b", "string")], None)
+
+
+@pytest.mark.parametrize(
+    ("declared", "stored"),
+    [
+        *((bool, "bool"), (int, "int64"), (float, "float64"), (str, "string")),
+        *((pl.Boolean, "bool"), (pl.Int64, "int64"), (pl.Float64, "float64"), (pl.String, "string")),
+        *((pl.Boolean(), "bool"), (pl.Int64(), "int64"), (pl.Float64(), "float64"), (pl.String(), "string")),
+    ],
+)
+def test_schema_takes_python_and_polars_types(declared: object, stored: str) -> None:
+    assert describe(Source(schema={"x": declared})).schema == [("x", stored)]
+
+
+@pytest.mark.parametrize("declared", [bytes, pl.Int32, pl.Date(), "int", None, 3, list[int], np.int64])
+def test_other_types_are_refused_by_column(declared: object) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"source 's': schema declares column 'x' as .*pl\.Int64"):
+        describe(Source(schema={"x": declared}))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (Source(name=3), ["3", "str"]),
+        (Source(name=None), ["name"]),
+        (Source(fingerprint=b"v1"), ["'s'", "fingerprint", "b'v1'", "str"]),
+        (Source(codec=3), ["'s'", "codec", "3"]),
+        (Source(schema=["a"]), ["'s'", "schema", "list", "dict"]),
+        (Source(schema={1: int}), ["'s'", "1", "str"]),
+        (drt.CacheInput(b"", {}), ["CacheInput", "name"]),
+    ],
+)
+def test_wrong_attributes_are_refused(source: object, words: list[str]) -> None:
+    with pytest.raises(drt.InvalidInputError) as refusal:
+        describe(source)
+    for word in words:
+        assert word in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_something_named_that_cannot_be_iterated_is_refused() -> None:
+    class Named:
+        name = "n"
+
+    with pytest.raises(drt.InvalidInputError, match="'n' cannot be iterated"):
+        describe(Named())
+
+
+def test_a_length_is_the_total_and_a_wrapped_none_is_none() -> None:
+    class Sized(Source):
+        def __len__(self) -> int:
+            return 7
+
+    class Wraps(Source):
+        def __len__(self) -> int:
+            return len(3)  # type: ignore[arg-type]
+
+    assert describe(Sized()).total == 7
+    assert describe(Wraps()).total is None
+
+
+def test_describing_a_source_does_not_import_polars() -> None:
+    code = (
+        "import sys, datasetrt as drt\n"
+        "from datasetrt.source import Description\n"
+        "Description.of(drt.MapSource('m', [1], print, schema={'a': int}))\n"
+        "assert 'polars' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_map_source_runs_in_this_process_when_it_is_iterated() -> None:
+    def some(item: int) -> Any:
+        choices: list[Any] = [
+            None,
+            drt.CacheInput(b"one", {"i": item}),
+            [drt.CacheInput(b"a", {"i": item}), drt.CacheInput(b"b", {"i": item})],
+            (drt.CacheInput(b"c", {"i": item}) for _ in range(2)),
+            [],
+        ]
+        return choices[item]
+
+    source = drt.MapSource("m", range(5), some)
+    assert [bytes(sample.data) for sample in source] == [b"one", b"a", b"b", b"c", b"c"]
+    assert [sample.metadata["i"] for sample in source] == [1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("items", [{"a": 1}, {1, 2}, iter([1]), "text", b"bytes", 3, None])
+def test_items_have_to_be_a_sequence(items: Any) -> None:
+    with pytest.raises(drt.InvalidInputError, match=f"items is a .*{type(items).__name__}"):
+        drt.MapSource("m", items, print)
+
+
+def test_arrays_and_own_sequences_are_sequences() -> None:
+    class Squares:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> int:
+            return index * index
+
+    def sample(item: int) -> drt.CacheInput:
+        return drt.CacheInput(b"", {"i": int(item)})
+
+    for items in (np.array([0, 1, 4]), Squares()):
+        assert [each.metadata["i"] for each in drt.MapSource("m", items, sample)] == [0, 1, 4]
+
+
+def test_the_function_has_to_be_callable() -> None:
+    with pytest.raises(drt.InvalidInputError, match="fn is 3, which cannot be called"):
+        drt.MapSource("m", [1], 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("result", [3, "text", b"bytes", {"data": b""}, (b"", {}), [b""]])
+def test_a_function_that_gives_no_samples_is_refused_by_item(result: Any) -> None:
+    source = drt.MapSource("m", [1, 2], lambda item: result if item == 2 else None)
+    with pytest.raises(drt.InvalidInputError, match=r"gave a \w+ for item 1; return CacheInput"):
+        list(source)
+
+
+def test_what_function_and_sequence_raise_is_the_same_object_with_the_item() -> None:
+    boom = ZeroDivisionError("boom")
+
+    def fail(item: int) -> None:
+        if item == 2:
+            raise boom
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(drt.MapSource("m", [0, 1, 2], fail))
+    assert caught.value is boom
+    assert boom.__notes__ == ["while item 2 of source 'm' was being processed"]
+
+    class Broken:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> int:
+            raise boom
+
+    with pytest.raises(ZeroDivisionError):
+        list(drt.MapSource("m", Broken(), fail))
+    assert boom.__notes__[-1] == "while item 0 of source 'm' was being looked up"
+
+
+def test_stop_iteration_does_not_end_the_data() -> None:
+    def stop(item: int) -> drt.CacheInput:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="StopIteration for item 0") as caught:
+        list(drt.MapSource("m", [1], stop))
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+
+def test_a_map_source_is_frozen_and_tells_what_it_is() -> None:
+    source = drt.MapSource("m", range(5), print, fingerprint="v1")
+    with pytest.raises(FrozenInstanceError):
+        source.name = "other"  # type: ignore[misc]
+    assert repr(source) == "MapSource('m', 5 items, print)"

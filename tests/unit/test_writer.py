@@ -1,0 +1,443 @@
+"""Writing, reusing, refusing and resuming caches, seen through `write_cache` and `cache`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import datasetrt as drt
+from tests.rows import RowSource, rows_of
+
+
+class Failing(RowSource):
+    """A source that raises at one of its rows, as long as ``error`` is set."""
+
+    def __init__(
+        self, name: str, count: int, at: int, error: BaseException | None, **optional: object
+    ) -> None:
+        super().__init__(name, rows_of(count), **optional)
+        self.at = at
+        self.error = error
+        self.made = 0
+
+    def __iter__(self) -> Iterator[drt.CacheInput]:
+        for number, sample in enumerate(super().__iter__()):
+            if number == self.at and self.error is not None:
+                raise self.error
+            self.made += 1
+            yield sample
+
+
+class Untouchable:
+    """A source that must not be run, because its cache is complete."""
+
+    def __init__(self, name: str, **optional: object) -> None:
+        self.name = name
+        self.__dict__.update(optional)
+
+    def __iter__(self) -> Iterator[drt.CacheInput]:
+        raise AssertionError("a complete cache must not run its source again")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+# Reports
+
+
+def test_a_report_says_what_was_written(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    rows = rows_of(20)
+    report = drt.write_cache(RowSource("s", rows, fingerprint="v1"), tmp_path, config=quiet)
+    assert report.path == tmp_path / "s"
+    assert (report.name, report.sample_count, report.fingerprint) == ("s", 20, "v1")
+    assert report.payload_bytes == sum(len(data) for data, _ in rows)
+    assert report.stored_bytes > report.payload_bytes
+    assert (report.reused, report.resumed_at) == (False, None)
+    assert 0 < report.seconds < 60
+
+
+def test_a_reused_cache_has_the_same_report(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    written = drt.write_cache(RowSource("s", rows_of(20), fingerprint="v1"), tmp_path, config=quiet)
+    (reused,) = drt.cache(Untouchable("s", fingerprint="v1"), tmp_path, config=quiet).reports
+    assert reused.reused
+    for name in (
+        "path",
+        "name",
+        "sample_count",
+        "payload_bytes",
+        "stored_bytes",
+        "fingerprint",
+        "resumed_at",
+    ):
+        assert getattr(reused, name) == getattr(written, name)
+
+
+def test_an_opened_dataset_has_no_reports(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    report = drt.write_cache(RowSource("s", rows_of(3)), tmp_path, config=quiet)
+    assert drt.open_dataset(report.path).reports == ()
+
+
+# Arguments
+
+
+@pytest.mark.parametrize("root", [3, None, b"bytes"])
+def test_a_root_is_a_path(root: Any, quiet: drt.WriterConfig) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"root = .* give a str or a pathlib.Path"):
+        drt.write_cache(RowSource("s", rows_of(3)), root, config=quiet)
+
+
+def test_a_config_is_a_writer_config(tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match="config is a dict; give a WriterConfig"):
+        drt.write_cache(RowSource("s", rows_of(3)), tmp_path, config={})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["s", Path("s"), 3, None])
+def test_a_source_is_no_path(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError):
+        drt.cache(given, tmp_path)
+
+
+def test_no_sources_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match="there are no sources"):
+        drt.cache([], tmp_path)
+
+
+def test_on_stale_is_one_of_three(tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match="on_stale = 'ignore' is not known; use 'error' or"):
+        drt.cache(RowSource("s", rows_of(3)), tmp_path, on_stale="ignore")  # type: ignore[arg-type]
+
+
+def test_a_name_never_leads_out_of_the_root(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    drt.write_cache(RowSource("s", rows_of(3)), tmp_path, config=quiet)
+    for name in ("../s", "x/../../s", str(tmp_path / "s"), "..", "."):
+        with pytest.raises(drt.InvalidInputError):
+            drt.cache(Untouchable(name), tmp_path / "root", config=quiet)
+
+
+# Reuse and staleness
+
+
+def test_a_source_that_claims_nothing_reuses(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    drt.write_cache(RowSource("s", rows_of(3), fingerprint="v1"), tmp_path, config=quiet)
+    assert len(drt.cache(Untouchable("s"), tmp_path, config=quiet)) == 3
+
+
+@pytest.mark.parametrize(
+    ("written", "asked", "words"),
+    [
+        ({"fingerprint": "v1"}, {"fingerprint": "v2"}, ["fingerprint 'v1'", "'v2'"]),
+        ({}, {"fingerprint": "v2"}, ["fingerprint None", "'v2'"]),
+        ({"codec": "json"}, {"codec": "npy"}, ["codec 'json'", "'npy'"]),
+        ({}, {"codec": "npy"}, ["codec None", "'npy'"]),
+        (
+            {},
+            {"schema": {"label": float, "split": str, "score": float, "even": bool}},
+            ["'int64'", "'float64'"],
+        ),
+        ({"fingerprint": "v1", "codec": "json"}, {"fingerprint": "v2", "codec": "npy"}, ["'v2'", "'npy'"]),
+    ],
+    ids=["fingerprint", "no-fingerprint", "codec", "no-codec", "schema", "both"],
+)
+def test_a_stale_cache_is_named_with_both_values(
+    written: dict[str, Any], asked: dict[str, Any], words: list[str], tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    drt.write_cache(RowSource("s", rows_of(3), **written), tmp_path, config=quiet)
+    with pytest.raises(drt.StaleCacheError) as stale:
+        drt.cache(Untouchable("s", **asked), tmp_path, config=quiet)
+    for word in [*words, "on_stale='rebuild'", str(tmp_path / "s")]:
+        assert word in str(stale.value)
+    assert stale.value.kind == "stale"
+    assert stale.value.path == str(tmp_path / "s")
+    assert "\n" not in str(stale.value)
+    reused = drt.cache(Untouchable("s", **asked), tmp_path, config=quiet, on_stale="reuse")
+    assert reused.reports[0].reused
+
+
+def test_a_schema_in_another_order_is_the_same(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    drt.write_cache(RowSource("s", rows_of(3)), tmp_path, config=quiet)
+    schema = {"even": bool, "score": float, "split": str, "label": int}
+    assert len(drt.cache(Untouchable("s", schema=schema), tmp_path, config=quiet)) == 3
+
+
+def test_a_rebuild_leaves_the_old_cache_until_the_new_one_is_there(
+    tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    folder = tmp_path / "s"
+    drt.write_cache(RowSource("s", rows_of(3), fingerprint="v1"), tmp_path, config=quiet)
+    lengths = []
+
+    class Rebuilt(RowSource):
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            for sample in super().__iter__():
+                lengths.append(len(drt.open_dataset(folder)))
+                yield sample
+
+    new = drt.cache(Rebuilt("s", rows_of(5), fingerprint="v2"), tmp_path, config=quiet, on_stale="rebuild")
+    assert (len(new), new.reports[0].reused, new.caches[0].fingerprint) == (5, False, "v2")
+    assert lengths == [3] * 5
+
+
+def test_a_rebuild_that_fails_leaves_the_old_cache(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    drt.write_cache(RowSource("s", rows_of(3), fingerprint="v1"), tmp_path, config=quiet)
+    failing = Failing("s", 10, 5, KeyError("x"), fingerprint="v2")
+    with pytest.raises(KeyError):
+        drt.cache(failing, tmp_path, config=quiet, on_stale="rebuild")
+    assert len(drt.cache(Untouchable("s", fingerprint="v1"), tmp_path, config=quiet)) == 3
+
+
+# Several sources
+
+
+def test_all_sources_are_tried_and_what_succeeds_is_published(
+    tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    first, second = KeyError("first"), ZeroDivisionError("second")
+    sources = [
+        Failing("a", 5, 2, first),
+        RowSource("b", rows_of(4)),
+        Failing("c", 5, 0, second),
+        RowSource("d", rows_of(6)),
+    ]
+    with pytest.raises(ExceptionGroup, match="2 of 4 sources failed") as failed:
+        drt.cache(sources, tmp_path, config=quiet)
+    assert failed.value.exceptions == (first, second)
+    assert "source 'a'" in first.__notes__
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == ["b", "d"]
+
+
+def test_one_failure_among_several_is_a_group_and_a_single_source_is_not(
+    tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    boom = KeyError("boom")
+    with pytest.raises(ExceptionGroup) as failed:
+        drt.cache([Failing("a", 5, 2, boom), RowSource("b", rows_of(4))], tmp_path, config=quiet)
+    assert failed.value.exceptions == (boom,)
+    for single in (Failing("a", 5, 2, boom), [Failing("a", 5, 2, boom)]):
+        with pytest.raises(KeyError):
+            drt.cache(single, tmp_path, config=quiet)
+
+
+def test_equal_names_are_refused_before_anything_is_written(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    with pytest.raises(drt.InvalidInputError, match="several sources are named 'a'"):
+        drt.cache([RowSource("b", rows_of(3)), Untouchable("a"), Untouchable("a")], tmp_path, config=quiet)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_come_in_the_order_of_the_sources(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    sources = (RowSource(name, [(name.encode(), {})]) for name in ("b", "a", "c"))
+    ds = drt.cache(sources, tmp_path, config=quiet)
+    assert [sample.data for sample in ds] == [b"b", b"a", b"c"]
+    assert [report.name for report in ds.reports] == ["b", "a", "c"]
+
+
+def test_ctrl_c_ends_all_sources(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        drt.cache([Failing("a", 5, 2, KeyboardInterrupt()), Untouchable("b")], tmp_path, config=quiet)
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3), drt.CodecError("c")]
+)
+def test_the_exception_of_a_source_is_the_same_object_with_the_sample(
+    error: BaseException, tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    with pytest.raises(type(error)) as caught:
+        drt.write_cache(Failing("s", 20, 7, error), tmp_path, config=quiet)
+    assert caught.value is error
+    assert any("sample 7" in note and "'s'" in note for note in error.__notes__)
+    with pytest.raises(drt.CacheNotFoundError):
+        drt.open_dataset(tmp_path / "s")
+    # The lock is free, and nothing of the failed write is left in the way.
+    assert drt.write_cache(RowSource("s", rows_of(3)), tmp_path, config=quiet).sample_count == 3
+
+
+def test_an_iterable_that_cannot_begin_names_the_first_sample(
+    tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    boom = OSError("no such file")
+
+    class Broken(RowSource):
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            raise boom
+
+    with pytest.raises(OSError, match="no such file") as caught:
+        drt.write_cache(Broken("s", []), tmp_path, config=quiet)
+    assert caught.value is boom
+    assert boom.__notes__ == ["while sample 0 of source 's' was being produced"]
+
+
+@pytest.mark.parametrize("bad", [{"label": "x"}, {}], ids=["type", "missing"])
+def test_a_generator_is_closed_when_the_write_fails(
+    bad: dict[str, Any], tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    closed = []
+
+    class Generates(RowSource):
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            try:
+                yield drt.CacheInput(b"", {"label": 1})
+                yield drt.CacheInput(b"", bad)
+                yield drt.CacheInput(b"", {"label": 3})
+            finally:
+                closed.append(True)
+
+    with pytest.raises(drt.InvalidInputError, match="sample 1"):
+        drt.write_cache(Generates("s", [], schema={"label": int}), tmp_path, config=quiet)
+    assert closed == [True]
+
+
+# Waiting for another writer
+
+
+def test_cache_waits_for_another_writer_and_reuses_its_work(
+    tmp_path: Path, quiet: drt.WriterConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(RowSource):
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            begun.set()
+            assert go_on.wait(30)
+            yield from super().__iter__()
+
+    other = threading.Thread(
+        target=drt.write_cache, args=(Slow("s", rows_of(5)), tmp_path), kwargs={"config": quiet}
+    )
+    other.start()
+    assert begun.wait(30)
+    with pytest.raises(drt.CacheExistsError) as busy:
+        drt.write_cache(Untouchable("s"), tmp_path, config=quiet)
+    assert busy.value.kind == "being-written"
+    found: list[drt.CachedDataset] = []
+    with caplog.at_level(logging.WARNING, logger="datasetrt"):
+        waiting = threading.Thread(
+            target=lambda: found.append(drt.cache(Untouchable("s"), tmp_path, config=quiet))
+        )
+        waiting.start()
+        time.sleep(0.5)
+        assert not found
+        go_on.set()
+        waiting.join(30)
+        other.join(30)
+    assert [len(ds) for ds in found] == [5]
+    assert found[0].reports[0].reused
+    assert [record.getMessage() for record in caplog.records] == [
+        f"waiting for another writer of {tmp_path / 's'}"
+    ]
+
+
+def test_cache_takes_over_from_a_writer_that_fails(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Doomed(RowSource):
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            begun.set()
+            assert go_on.wait(30)
+            raise KeyError("doomed")
+
+    def doomed() -> None:
+        with pytest.raises(KeyError):
+            drt.write_cache(Doomed("s", []), tmp_path, config=quiet)
+
+    other = threading.Thread(target=doomed)
+    other.start()
+    assert begun.wait(30)
+    threading.Timer(0.3, go_on.set).start()
+    ds = drt.cache(RowSource("s", rows_of(5)), tmp_path, config=quiet)
+    other.join(30)
+    assert (len(ds), ds.reports[0].reused) == (5, False)
+
+
+# Resuming
+
+
+SMALL_SHARDS = drt.WriterConfig(progress=False, max_shard_bytes=100_000)
+
+
+class Large(Failing):
+    """A source whose samples reach the disk long before the last: the writer collects a MiB first."""
+
+    def __init__(self, error: BaseException | None, at: int = 80, **optional: object) -> None:
+        super().__init__("s", 100, at, error, **optional)
+        self.rows = [(data + bytes(40_000), metadata) for data, metadata in self.rows]
+
+
+def interrupted(root: Path, source: Failing) -> None:
+    with pytest.raises(KeyError):
+        drt.write_cache(source, root, config=SMALL_SHARDS)
+
+
+def clean(root: Path) -> dict[str, bytes]:
+    drt.write_cache(Large(None, fingerprint="v1"), root, config=SMALL_SHARDS)
+    return files(root / "s")
+
+
+def test_an_interrupted_write_continues_and_gives_the_same_bytes(tmp_path: Path) -> None:
+    source = Large(KeyError("interrupted"), fingerprint="v1")
+    interrupted(tmp_path / "r", source)
+    source.error = None
+    report = drt.write_cache(source, tmp_path / "r", config=SMALL_SHARDS)
+    assert report.resumed_at is not None
+    assert 0 < report.resumed_at <= 80
+    assert report.sample_count == 100
+    assert files(tmp_path / "r" / "s") == clean(tmp_path / "clean")
+
+
+def test_iter_from_spares_the_samples_that_are_stored(tmp_path: Path) -> None:
+    starts = []
+
+    class Seekable(Large):
+        def iter_from(self, start: int) -> Iterator[drt.CacheInput]:
+            starts.append(start)
+            for data, metadata in self.rows[start:]:
+                yield drt.CacheInput(data, metadata)
+
+    source = Seekable(KeyError("interrupted"), fingerprint="v1")
+    interrupted(tmp_path / "r", source)
+    made = source.made
+    source.error = None
+    report = drt.write_cache(source, tmp_path / "r", config=SMALL_SHARDS)
+    assert starts == [report.resumed_at]
+    assert source.made == made, "__iter__ was not used"
+    assert files(tmp_path / "r" / "s") == clean(tmp_path / "clean")
+
+
+def test_a_first_write_does_not_use_iter_from(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    class Seekable(RowSource):
+        def iter_from(self, start: int) -> Iterator[drt.CacheInput]:
+            raise AssertionError("nothing is stored")
+
+    assert drt.write_cache(Seekable("s", rows_of(3)), tmp_path, config=quiet).sample_count == 3
+
+
+def test_without_a_fingerprint_a_write_begins_again(tmp_path: Path) -> None:
+    source = Large(KeyError("interrupted"))
+    interrupted(tmp_path, source)
+    source.error = None
+    assert drt.write_cache(source, tmp_path, config=SMALL_SHARDS).resumed_at is None
+
+
+def test_a_source_that_became_shorter_is_refused(tmp_path: Path) -> None:
+    interrupted(tmp_path, Large(KeyError("interrupted"), fingerprint="v1"))
+    with pytest.raises(drt.StaleCacheError, match=r"source 's' gave 2 samples, .* another fingerprint"):
+        drt.write_cache(RowSource("s", rows_of(2), fingerprint="v1"), tmp_path, config=SMALL_SHARDS)
+
+
+def test_an_exception_while_stored_samples_are_dropped_names_the_sample(tmp_path: Path) -> None:
+    interrupted(tmp_path, Large(KeyError("interrupted"), fingerprint="v1"))
+    boom = ZeroDivisionError("early")
+    with pytest.raises(ZeroDivisionError):
+        drt.write_cache(Large(boom, 3, fingerprint="v1"), tmp_path, config=SMALL_SHARDS)
+    assert boom.__notes__ == ["while sample 3 of source 's' was being produced"]
