@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import datasetrt as drt
 
@@ -44,6 +46,14 @@ def rows_of(count: int) -> list[Row]:
         )
         for number in range(count)
     ]
+
+
+def wait_for_files(folder: Path, count: int) -> None:
+    """Return once there are so many files below a folder: what an interrupted write keeps is there then."""
+    deadline = time.monotonic() + 30
+    while sum(path.is_file() for path in folder.rglob("*")) < count:
+        assert time.monotonic() < deadline, f"{folder} has fewer than {count} files"
+        time.sleep(0.02)
 
 
 def number_of(payload: bytes | memoryview) -> int:

@@ -162,7 +162,7 @@ def test_a_run_continues_on_other_ranks_with_nothing_lost_or_repeated(
     delivered: list[int] = []
     state: Any = None
     end = 0
-    for ranks, steps in [*phases, (last, length)]:
+    for ranks, steps in [*phases, (last, 1000)]:
         run = Run(ds, sampler, ranks, mode)
         start = 0
         if state is not None:

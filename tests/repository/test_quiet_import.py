@@ -43,7 +43,7 @@ def test_importing_datasetrt_is_quiet() -> None:
     assert "datasetrt" in modules
     assert modules & FRAMEWORKS == set()
     assert python_threads == 1
-    assert native_threads == required
+    assert native_threads <= required
 
 
 def test_importing_an_adapter_brings_no_framework() -> None:

@@ -125,7 +125,7 @@ DAMAGED = {
     "version 0": npy(stated("'<u1'"), b"x", (0, 0)),
     "version 4": npy(stated("'<u1'"), b"x", (4, 0)),
     "header beyond": b"\x93NUMPY\2\0\xff\xff\xff\xff{}" + bytes(40),
-    "header too long": npy(stated("'<u1'") + " " * 20_000, b"x", (2, 0)),
+    "header too long": npy(stated("'<u1'")[:-1] + " " * 20_000 + "\n", b"x", (2, 0)),
     "no dict": npy("[]", b"x"),
     "no literal": npy("__import__('os')", b"x"),
     "nested": npy("(" * 9_000, b"x"),
@@ -176,6 +176,7 @@ def test_damage_is_refused(case: str) -> None:
 
 
 def test_the_builder_of_damage_builds_arrays() -> None:
+    assert CODEC.loads(npy(stated("'<u1'")[:-1] + " " * 9_000 + "\n", b"x", (2, 0))).tolist() == [120]
     assert CODEC.loads(npy(stated("'<i4'"), b"\1\0\0\0")).tolist() == [1]
     assert CODEC.loads(npy(stated("[('a', '<i2', (2,))]"), b"\1\0\2\0"))["a"].tolist() == [[1, 2]]
 

@@ -29,6 +29,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     [
         ({"compression": "gzip"}, ["WriterConfig.compression", "'gzip'", "'zstd'"]),
         ({"workers": 0}, ["WriterConfig.workers", "0", "greater than or equal to 1"]),
+        ({"max_shard_bytes": 2**63}, ["max_shard_bytes", "less than"]),
         ({"workers": True}, ["workers", "True", "whole number"]),
         ({"workers": 1.0}, ["workers", "1.0", "whole number"]),
         ({"workers": "2"}, ["workers", "'2'", "whole number"]),

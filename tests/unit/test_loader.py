@@ -580,6 +580,7 @@ def test_a_payload_that_does_not_decode_names_the_sample(batch_size: Any, tiny: 
     ("options", "words"),
     [
         ({"batch_size": 0}, "batch_size = 0"),
+        ({"batch_size": 2**63}, "batch_size = 9223372036854775808"),
         ({"batch_size": True}, "batch_size = True"),
         ({"batch_size": 8.0}, "batch_size = 8.0"),
         ({"threads": 0}, "threads = 0"),

@@ -20,6 +20,7 @@ import pytest
 import datasetrt as drt
 from datasetrt.pool import CHUNKS_AHEAD, SMALL_CHUNK_BYTES, map_in_workers
 from datasetrt.source import map_here
+from tests.rows import wait_for_files
 
 Method = Literal["fork", "forkserver", "spawn"]
 
@@ -595,12 +596,14 @@ def _import(name: str) -> Any:
 class Counted:
     """Writes down each item it is called for; fails at one item, until a file says that it need not."""
 
-    def __init__(self, folder: Path, at: int) -> None:
+    def __init__(self, folder: Path, root: Path, at: int) -> None:
         self.folder = folder
+        self.root = root
         self.at = at
 
     def __call__(self, item: int) -> list[drt.CacheInput]:
         if item == self.at and not (self.folder / "repaired").exists():
+            wait_for_files(self.root, 10)
             raise KeyError(item)
         (self.folder / f"{os.getpid()}-{item}").touch()
         return [drt.CacheInput(bytes([item]) * 20_000, {"i": item, "part": part}) for part in range(3)]
@@ -613,7 +616,7 @@ class Counted:
 def test_a_write_resumes_at_its_item(workers: int, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     calls.mkdir()
-    counted = Counted(calls, 50)
+    counted = Counted(calls, tmp_path / "r", 50)
     source = drt.MapSource("m", range(60), counted, fingerprint="v1")
     small = config(workers, max_shard_bytes=100_000)
     with pytest.raises(KeyError):
@@ -635,14 +638,17 @@ def test_an_item_that_gives_fewer_samples_than_were_stored_is_refused(tmp_path: 
     calls = tmp_path / "calls"
     calls.mkdir()
     small = config(1, max_shard_bytes=100_000)
+    counted = Counted(calls, tmp_path / "r", 50)
     with pytest.raises(KeyError):
         drt.write_cache(
-            drt.MapSource("m", range(60), Counted(calls, 50), fingerprint="v1"), tmp_path, config=small
+            drt.MapSource("m", range(60), counted, fingerprint="v1"), tmp_path / "r", config=small
         )
     with pytest.raises(
         drt.StaleCacheError, match=r"source 'm' gave 0 samples of item \d+, .* another fingerprint"
     ):
-        drt.write_cache(drt.MapSource("m", range(60), nothing, fingerprint="v1"), tmp_path, config=small)
+        drt.write_cache(
+            drt.MapSource("m", range(60), nothing, fingerprint="v1"), tmp_path / "r", config=small
+        )
 
 
 def test_the_workers_exceptions_survive_another_pickling() -> None:

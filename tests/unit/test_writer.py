@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import datasetrt as drt
-from tests.rows import RowSource, rows_of
+from tests.rows import RowSource, rows_of, wait_for_files
 
 
 class Failing(RowSource):
@@ -367,27 +367,35 @@ SMALL_SHARDS = drt.WriterConfig(progress=False, max_shard_bytes=100_000)
 
 
 class Large(Failing):
-    """A source whose samples reach the disk long before the last: the writer collects a MiB first."""
+    """A source of 4 MB; it fails when some of it is durable."""
 
-    def __init__(self, error: BaseException | None, at: int = 80, **optional: object) -> None:
+    def __init__(self, root: Path, error: BaseException | None, at: int = 80, **optional: object) -> None:
         super().__init__("s", 100, at, error, **optional)
+        self.root = root
         self.rows = [(data + bytes(40_000), metadata) for data, metadata in self.rows]
 
+    def __iter__(self) -> Iterator[drt.CacheInput]:
+        for number, sample in enumerate(super().__iter__()):
+            yield sample
+            if number + 1 == self.at and isinstance(self.error, KeyError):
+                wait_for_files(self.root, 20)
 
-def interrupted(root: Path, source: Failing) -> None:
+
+def interrupted(root: Path, **optional: Any) -> Large:
+    source = Large(root, KeyError("interrupted"), **optional)
     with pytest.raises(KeyError):
         drt.write_cache(source, root, config=SMALL_SHARDS)
+    source.error = None
+    return source
 
 
 def clean(root: Path) -> dict[str, bytes]:
-    drt.write_cache(Large(None, fingerprint="v1"), root, config=SMALL_SHARDS)
+    drt.write_cache(Large(root, None, fingerprint="v1"), root, config=SMALL_SHARDS)
     return files(root / "s")
 
 
 def test_an_interrupted_write_continues_and_gives_the_same_bytes(tmp_path: Path) -> None:
-    source = Large(KeyError("interrupted"), fingerprint="v1")
-    interrupted(tmp_path / "r", source)
-    source.error = None
+    source = interrupted(tmp_path / "r", fingerprint="v1")
     report = drt.write_cache(source, tmp_path / "r", config=SMALL_SHARDS)
     assert report.resumed_at is not None
     assert 0 < report.resumed_at <= 80
@@ -404,13 +412,11 @@ def test_iter_from_spares_the_samples_that_are_stored(tmp_path: Path) -> None:
             for data, metadata in self.rows[start:]:
                 yield drt.CacheInput(data, metadata)
 
-    source = Seekable(KeyError("interrupted"), fingerprint="v1")
-    interrupted(tmp_path / "r", source)
-    made = source.made
-    source.error = None
+    interrupted(tmp_path / "r", fingerprint="v1")
+    source = Seekable(tmp_path, None, fingerprint="v1")
     report = drt.write_cache(source, tmp_path / "r", config=SMALL_SHARDS)
     assert starts == [report.resumed_at]
-    assert source.made == made, "__iter__ was not used"
+    assert source.made == 0, "__iter__ was not used"
     assert files(tmp_path / "r" / "s") == clean(tmp_path / "clean")
 
 
@@ -423,21 +429,19 @@ def test_a_first_write_does_not_use_iter_from(tmp_path: Path, quiet: drt.WriterC
 
 
 def test_without_a_fingerprint_a_write_begins_again(tmp_path: Path) -> None:
-    source = Large(KeyError("interrupted"))
-    interrupted(tmp_path, source)
-    source.error = None
+    source = interrupted(tmp_path)
     assert drt.write_cache(source, tmp_path, config=SMALL_SHARDS).resumed_at is None
 
 
 def test_a_source_that_became_shorter_is_refused(tmp_path: Path) -> None:
-    interrupted(tmp_path, Large(KeyError("interrupted"), fingerprint="v1"))
+    interrupted(tmp_path, fingerprint="v1")
     with pytest.raises(drt.StaleCacheError, match=r"source 's' gave 2 samples, .* another fingerprint"):
         drt.write_cache(RowSource("s", rows_of(2), fingerprint="v1"), tmp_path, config=SMALL_SHARDS)
 
 
 def test_an_exception_while_stored_samples_are_dropped_names_the_sample(tmp_path: Path) -> None:
-    interrupted(tmp_path, Large(KeyError("interrupted"), fingerprint="v1"))
+    interrupted(tmp_path, fingerprint="v1")
     boom = ZeroDivisionError("early")
     with pytest.raises(ZeroDivisionError):
-        drt.write_cache(Large(boom, 3, fingerprint="v1"), tmp_path, config=SMALL_SHARDS)
+        drt.write_cache(Large(tmp_path, boom, 3, fingerprint="v1"), tmp_path, config=SMALL_SHARDS)
     assert boom.__notes__ == ["while sample 3 of source 's' was being produced"]

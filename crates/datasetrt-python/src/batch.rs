@@ -27,6 +27,8 @@ use crate::sample::{CachedSample, Row};
 /// ``large_binary`` and the metadata columns.
 ///
 /// Example:
+///     >>> import datasetrt as drt
+///     >>> ds = drt.testing.tiny_dataset()
 ///     >>> batch = ds.take([2, 0])
 ///     >>> len(batch), batch.indices.tolist(), bytes(batch.payloads[0]) == ds[2].data
 ///     (2, [2, 0], True)
@@ -231,8 +233,10 @@ impl SampleBatch {
     ///     InvalidInputError: The payloads differ in size, or do not have the size of that type and shape.
     ///
     /// Example:
-    ///     >>> ds.take([0, 1]).as_array("uint8", (4,)).shape
-    ///     (2, 4)
+    ///     >>> import datasetrt as drt
+    ///     >>> batch = drt.testing.tiny_dataset().take([0, 1])
+    ///     >>> batch.as_array("uint8", (2, 4)).shape
+    ///     (2, 2, 4)
     #[pyo3(signature = (dtype, shape = None))]
     fn as_array<'py>(
         &self,

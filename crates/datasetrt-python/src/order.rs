@@ -1,6 +1,8 @@
 //! A sampler bound to a view.
 
-use datasetrt_core::sampler::{Order as CoreOrder, Sampler};
+use std::sync::{Mutex, PoisonError};
+
+use datasetrt_core::sampler::{EpochOrder, Order as CoreOrder, Sampler};
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 
@@ -11,12 +13,26 @@ use crate::view::View;
 #[pyclass(frozen, module = "datasetrt._core")]
 pub(crate) struct Order {
     pub(crate) order: CoreOrder,
+    /// The epoch asked for last: some samplers sort all rows to make one.
+    last: Mutex<Option<(u64, EpochOrder)>>,
+}
+
+impl Order {
+    fn epoch(&self, epoch: u64) -> datasetrt_core::Result<EpochOrder> {
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, order)) = last().as_ref().filter(|(known, _)| *known == epoch) {
+            return Ok(order.clone());
+        }
+        let order = self.order.epoch(epoch)?;
+        *last() = Some((epoch, order.clone()));
+        Ok(order)
+    }
 }
 
 fn bind(py: Python<'_>, view: &View, sampler: &Sampler) -> PyResult<Order> {
     let weights = view.dataset.selection().weights.clone();
     let rows = view.dataset.len();
-    Ok(Order { order: py.detach(|| sampler.bind(rows, weights)).or_raise(py)? })
+    Ok(Order { order: py.detach(|| sampler.bind(rows, weights)).or_raise(py)?, last: Mutex::default() })
 }
 
 #[pymethods]
@@ -74,14 +90,14 @@ impl Order {
         let length = usize::try_from(length)?;
         let fill = || {
             let mut rows = vec![0u64; length];
-            self.order.epoch(epoch)?.fill(start, &mut rows)?;
+            self.epoch(epoch)?.fill(start, &mut rows)?;
             Ok(rows.into_iter().map(u64::cast_signed).collect::<Vec<i64>>())
         };
         Ok(PyArray1::from_vec(py, py.detach(fill).or_raise(py)?))
     }
 
     fn position_of(&self, py: Python<'_>, row: u64, epoch: u64) -> PyResult<u64> {
-        py.detach(|| self.order.epoch(epoch)?.position_of(row)).or_raise(py)
+        py.detach(|| self.epoch(epoch)?.position_of(row)).or_raise(py)
     }
 
     fn transform_seeds(&self, epoch: u64, positions: &Bound<'_, PyArray1<i64>>) -> Vec<u64> {

@@ -25,7 +25,8 @@ use crate::metadata;
 ///     sample_id: Its number in that cache, from 0.
 ///
 /// Example:
-///     >>> sample = CachedSample(b"payload", {"label": 3}, "0011223344556677", 7)
+///     >>> import datasetrt as drt
+///     >>> sample = drt.CachedSample(b"payload", {"label": 3}, "0011223344556677", 7)
 ///     >>> data, metadata, cache_id, sample_id = sample
 ///     >>> (data, metadata["label"], sample_id)
 ///     (b'payload', 3, 7)

@@ -143,12 +143,9 @@ impl Dataset {
     /// The given rows of this table, with their weights and added columns; they may repeat.
     pub fn select(&self, rows: &[u64]) -> Result<Self> {
         let globals = self.globals(rows)?;
-        let weights = match &self.selection.weights {
-            None => None,
-            Some(weights) => Some(
-                rows.iter().filter_map(|row| weights.get(usize::try_from(*row).ok()?).copied()).collect(),
-            ),
-        };
+        let weights = self.selection.weights.as_ref().map(|weights| {
+            rows.iter().filter_map(|row| weights.get(usize::try_from(*row).ok()?).copied()).collect()
+        });
         let extra = self.selection.extra.as_ref().map(|extra| take_rows(extra, rows)).transpose()?;
         let delivered = self.delivered.as_ref().map(|extra| take_rows(extra, rows)).transpose()?;
         Ok(self.with_selection(Selection { rows: Rows::Explicit(globals.into()), weights, extra }, delivered))

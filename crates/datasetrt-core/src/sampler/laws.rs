@@ -162,10 +162,13 @@ proptest! {
     ) {
         let rows = weights.len() as u64;
         let weights: Arc<[f64]> = weights.into();
-        let bind = |n, replacement| weighted(seed, Some(n), replacement).bind(rows, Some(Arc::clone(&weights)));
-        let drawn = listed(&bind(n, true).unwrap().epoch(0).unwrap(), 0, n);
-        prop_assert!(drawn.iter().all(|row| *row < rows));
-        let once = |n| listed(&bind(n, false).unwrap().epoch(0).unwrap(), 0, n);
+        let drawn = |n, replacement| {
+            let sampler = weighted(seed, Some(n), replacement);
+            let order = sampler.bind(rows, Some(Arc::clone(&weights))).unwrap();
+            listed(&order.epoch(0).unwrap(), 0, n)
+        };
+        prop_assert!(drawn(n, true).iter().all(|row| *row < rows));
+        let once = |n| drawn(n, false);
         let some = n.min(rows);
         prop_assert_eq!(once(some), &once(rows)[..some as usize], "fewer draws are the first of more");
     }

@@ -276,18 +276,14 @@ impl EpochOrder {
                 "row {row} has no one position: Weighted draws with replacement; \
                  look it up in indices(), or set replacement=False"
             ))),
-            Map::Once(drawn) => drawn
-                .iter()
-                .zip(0..)
-                .find(|(drawn, _)| **drawn == row)
-                .map(|(_, position)| position)
-                .ok_or_else(|| {
-                    let (len, rows) = (self.len, self.rows);
-                    invalid(format!(
-                        "row {row} is not among the {len} of {rows} rows drawn in this epoch; \
-                             look at indices() first, or draw all rows"
-                    ))
-                }),
+            Map::Once(drawn) => match drawn.iter().zip(0..).find(|(drawn, _)| **drawn == row) {
+                Some((_, position)) => Ok(position),
+                None => Err(invalid(format!(
+                    "row {row} is not among the {} of {} rows drawn in this epoch; \
+                     look at indices() first, or draw all rows",
+                    self.len, self.rows
+                ))),
+            },
         }
     }
 

@@ -20,13 +20,15 @@ pub(super) fn check_weights(weights: &[f64], rows: u64) -> Result<()> {
     if let Some(row) = weights.iter().position(|weight| !(weight.is_finite() && *weight > 0.0)) {
         let weight = weights[row];
         return Err(invalid(format!(
-            "the weight of row {row} is {weight}; weights must be finite and greater than 0, filter out rows to skip"
+            "the weight of row {row} is {weight}; weights must be finite and greater than 0, \
+             filter out rows to skip"
         )));
     }
     let total = weights.iter().fold(0.0, |sum, weight| sum + weight);
     if rows > 0 && !TOTAL_RANGE.contains(&total) {
         return Err(invalid(format!(
-            "the weights sum to {total:e}, which is not between 1e-280 and 1e280; multiply all of them by one factor"
+            "the weights sum to {total:e}, which is not between 1e-280 and 1e280; \
+             multiply all of them by one factor"
         )));
     }
     Ok(())

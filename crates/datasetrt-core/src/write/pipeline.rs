@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -26,7 +27,12 @@ pub(super) struct Pipeline {
     encoders: Vec<JoinHandle<Result<()>>>,
     committer: Option<JoinHandle<Result<u64>>>,
     durable: Arc<AtomicU64>,
+    /// Set before the input ends, if the last shard is to be closed.
+    complete: Arc<AtomicBool>,
 }
+
+/// How long an aborted writer goes on with what it holds: Ctrl-C has to end within a second.
+const DRAIN: Duration = Duration::from_millis(500);
 
 impl Pipeline {
     pub(super) fn start(
@@ -41,6 +47,7 @@ impl Pipeline {
         let (encoded, ordered) = unbounded();
         let (spent, buffers) = unbounded();
         let durable = Arc::new(AtomicU64::new(0));
+        let complete = Arc::new(AtomicBool::new(false));
         let shards = ShardWriter::new(storage, paths.clone(), key, options.max_shard_bytes, done);
         let mut pipeline = Pipeline {
             gate: Arc::clone(&gate),
@@ -49,6 +56,7 @@ impl Pipeline {
             encoders: Vec::new(),
             committer: None,
             durable: Arc::clone(&durable),
+            complete: Arc::clone(&complete),
         };
         // Checksumming alone keeps up with a disk on one thread.
         let threads = match options.compression {
@@ -61,7 +69,8 @@ impl Pipeline {
             let work = move || watched(&gate, || encode(&chunks, &encoded, key, method));
             pipeline.encoders.push(exec::spawn(&format!("drt-encode-{number}"), work)?);
         }
-        let work = move || watched(&gate, || commit(&ordered, shards, &gate, &spent, &durable));
+        let mut commit = Commit { shards, spent, durable, complete };
+        let work = move || watched(&gate, || commit.run(&ordered, &gate));
         pipeline.committer = Some(exec::spawn("drt-write", work)?);
         Ok(pipeline)
     }
@@ -86,6 +95,7 @@ impl Pipeline {
 
     /// Waits until everything is durable; the number of shards.
     pub(super) fn finish(mut self) -> Result<u64> {
+        self.complete.store(true, Ordering::Release);
         self.input = None;
         for encoder in self.encoders.drain(..) {
             exec::join(encoder)?;
@@ -96,8 +106,14 @@ impl Pipeline {
         shards
     }
 
-    /// Ends the threads as soon as possible; the number of shards that became durable.
-    pub(super) fn abort(self) -> u64 {
+    /// Writes what is on its way if that is quick, then ends the threads; the number of shards that became
+    /// durable. So an error of the source costs little of what came before it.
+    pub(super) fn abort(mut self) -> u64 {
+        self.input = None;
+        let deadline = Instant::now() + DRAIN;
+        while self.committer.as_ref().is_some_and(|c| !c.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let durable = Arc::clone(&self.durable);
         drop(self);
         durable.load(Ordering::Acquire)
@@ -132,31 +148,38 @@ fn encode(chunks: &Receiver<Chunk>, encoded: &Sender<Chunk>, key: u64, method: C
     Ok(())
 }
 
-fn commit(
-    encoded: &Receiver<Chunk>,
-    mut shards: ShardWriter,
-    gate: &Gate,
-    spent: &Sender<Vec<u8>>,
-    durable: &AtomicU64,
-) -> Result<u64> {
-    let mut early = BTreeMap::new();
-    let mut next = 0;
-    let before = shards.shards();
-    for chunk in encoded {
-        early.insert(chunk.sequence, chunk);
-        while let Some(chunk) = early.remove(&next) {
-            gate.check()?;
-            shards.append(&chunk)?;
-            durable.store(shards.shards() - before, Ordering::Release);
-            gate.leave(chunk.gate_bytes);
-            // Nobody takes it after the end of the writer.
-            let _ = spent.send(chunk.frames);
-            next += 1;
+/// The one thread that writes.
+struct Commit {
+    shards: ShardWriter,
+    spent: Sender<Vec<u8>>,
+    durable: Arc<AtomicU64>,
+    complete: Arc<AtomicBool>,
+}
+
+impl Commit {
+    /// Writes chunks in order; the number of shards, the last one closed if everything came.
+    fn run(&mut self, encoded: &Receiver<Chunk>, gate: &Gate) -> Result<u64> {
+        let mut early = BTreeMap::new();
+        let mut next = 0;
+        let before = self.shards.shards();
+        for chunk in encoded {
+            early.insert(chunk.sequence, chunk);
+            while let Some(chunk) = early.remove(&next) {
+                gate.check()?;
+                self.shards.append(&chunk)?;
+                self.durable.store(self.shards.shards() - before, Ordering::Release);
+                gate.leave(chunk.gate_bytes);
+                // Nobody takes it after the end of the writer.
+                let _ = self.spent.send(chunk.frames);
+                next += 1;
+            }
         }
+        gate.check()?;
+        if self.complete.load(Ordering::Acquire) {
+            self.shards.close()?;
+        }
+        Ok(self.shards.shards())
     }
-    gate.check()?;
-    shards.close()?;
-    Ok(shards.shards())
 }
 
 fn gone() -> Error {

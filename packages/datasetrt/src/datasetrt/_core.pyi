@@ -1,22 +1,29 @@
 # The native module. Integers are Python ints, paths are str; errors are the classes of datasetrt.errors.
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypedDict, final, overload
+from typing import Any, TypedDict, final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from .columns import BatchMetadata
 from .source import CacheInput
+from .table import ArrowStream
+
+__all__ = [
+    "CachedSample",
+    "Order",
+    "PayloadBuffer",
+    "SampleBatch",
+    "Stream",
+    "View",
+    "Writer",
+    "version",
+]
 
 version: str
 
-class ArrowStream(Protocol):
-    # A table in the Arrow C stream interface: a Polars frame, a pyarrow table, and others.
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-
-class Written(TypedDict):
+class _Written(TypedDict):
     path: str
     name: str
     sample_count: int
@@ -25,7 +32,7 @@ class Written(TypedDict):
     fingerprint: str | None
     resumed_at: int | None
 
-class Cache(TypedDict):
+class _Cache(TypedDict):
     path: str
     name: str
     cache_id: str
@@ -36,7 +43,7 @@ class Cache(TypedDict):
     codec: str | None
     compression: str
 
-class Problem(TypedDict):
+class _Problem(TypedDict):
     kind: str
     message: str
     path: str | None
@@ -44,7 +51,7 @@ class Problem(TypedDict):
     offset: int | None
     sample_id: int | None
 
-class Substitution(TypedDict):
+class _Substitution(TypedDict):
     position: int
     row: int
     cache_id: str
@@ -56,8 +63,8 @@ class Substitution(TypedDict):
 class Writer:
     # Writes one cache: takes its lock, adopts an unfinished write, publishes at the end or not at all.
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         root: str,
         name: str,
         *,
@@ -70,7 +77,7 @@ class Writer:
         threads: int | None,
         queue_bytes: int,
         replace: bool,
-    ) -> None: ...
+    ) -> Writer: ...
     # Samples that are durable already.
     @property
     def resume_samples(self) -> int: ...
@@ -93,7 +100,7 @@ class Writer:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None: ...
     def push(self, sample: CacheInput, item: int) -> None: ...
-    def finish(self) -> Written: ...
+    def finish(self) -> _Written: ...
     def abort(self) -> None: ...
 
 @final
@@ -113,26 +120,23 @@ class View:
     def with_table(self, stream: ArrowStream) -> View: ...
     def with_weights(self, weights: npt.NDArray[np.float64]) -> View: ...
     def table(self) -> ArrowStream: ...
-    def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[Problem]: ...
+    def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[_Problem]: ...
     @property
     def fingerprint(self) -> str: ...
     @property
     def codec(self) -> str | None: ...
     @property
-    def caches(self) -> list[Cache]: ...
+    def caches(self) -> list[_Cache]: ...
     @property
     def schema(self) -> list[tuple[str, str]]: ...
 
 @final
 class CachedSample:
+    # One sample, as it was stored: immutable, compares by value, unpacks to its four parts, pickles.
+
     def __new__(
         cls, data: bytes, metadata: dict[str, bool | int | float | str | None], cache_id: str, sample_id: int
     ) -> CachedSample: ...
-    # One sample, as it was stored. Immutable, compares, pickles; ``data, metadata = sample[:2]`` unpacks it.
-    #
-    # ``data`` is the payload, ``metadata`` a dict of the stored columns, ``cache_id`` and ``sample_id`` say
-    # where it comes from.
-
     @property
     def data(self) -> bytes: ...
     @property
@@ -143,6 +147,12 @@ class CachedSample:
     def sample_id(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class PayloadBuffer:
+    # The memory of a batch, which memoryviews of it keep alive.
+
+    def __len__(self) -> int: ...
 
 @final
 class SampleBatch:
@@ -191,7 +201,7 @@ class SampleBatch:
     @property
     def cache_ids(self) -> list[str]: ...
     # All payloads as one array of shape ``(len(batch), *shape)``; no copy where they have one size.
-    def as_array(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]: ...
+    def as_array(self, dtype: npt.DTypeLike, shape: tuple[int, ...] | None = None) -> npt.NDArray[Any]: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
 @final
@@ -215,8 +225,8 @@ class Order:
 class Stream:
     # The batches of one rank through one epoch, from a position on.
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         view: View,
         order: Order,
         *,
@@ -232,13 +242,13 @@ class Stream:
         prefetch_batches: int,
         prefetch_bytes: int,
         on_corrupt: str,
-    ) -> None: ...
+    ) -> Stream: ...
     # Steps of this rank.
     def __len__(self) -> int: ...
     def position_after(self, steps: int) -> int: ...
     def next(self) -> SampleBatch | None: ...
     # The samples of the next read and their positions; no samples at the end.
     def next_samples(self) -> tuple[list[CachedSample], list[int]]: ...
-    def substitutions(self) -> list[Substitution]: ...
+    def substitutions(self) -> list[_Substitution]: ...
     def stats(self) -> dict[str, float]: ...
     def close(self) -> None: ...

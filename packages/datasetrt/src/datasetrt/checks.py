@@ -10,6 +10,8 @@ from .errors import InvalidInputError
 
 #: Seeds and epochs are words of the random generator.
 WORD = 2**64
+#: Rows, bytes and everything that is counted stay below this.
+COUNTABLE = 2**63
 
 
 def invalid(message: str) -> InvalidInputError:
@@ -44,7 +46,7 @@ def whole(what: str, value: object, low: int, high: int | None = None) -> int:
 
 def count(what: str, value: object) -> int:
     """``value`` as an int of at least 1."""
-    return whole(what, value, 1)
+    return whole(what, value, 1, COUNTABLE)
 
 
 def flag(what: str, value: object) -> bool:

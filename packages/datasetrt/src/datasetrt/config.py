@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from .checks import as_index, invalid
+from .checks import COUNTABLE, as_index, invalid
 from .progress import Progress
 
 
@@ -27,7 +27,7 @@ def _whole(value: object) -> object:
     return number
 
 
-_Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+_Count = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=COUNTABLE)]
 _Level = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=22)]
 
 

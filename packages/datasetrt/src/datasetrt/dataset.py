@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import CachedSample, Order, SampleBatch, Stream, View
-from .checks import as_index, invalid, path_of, whole
+from .checks import COUNTABLE, as_index, invalid, path_of, whole
 from .config import ReaderConfig
-from .errors import InvalidInputError
+from .errors import InvalidInputError, SampleIndexError
 from .loader import PREFETCH_BYTES, Loader, LoaderKwargs, LoaderOptions, OnCorrupt
 from .reports import CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import Sampler, Sequential, Shard
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     import polars as pl
     from polars._typing import IntoExprColumn
 
-    from ._core import ArrowStream
     from .codecs import Codec
-    from .table import IntoWeights
+    from .table import ArrowStream, IntoWeights
 
 T = TypeVar("T")
 B = TypeVar("B")
@@ -173,12 +172,19 @@ class CachedDataset:
             InvalidInputError: The index is no whole number.
         """
         if isinstance(index, slice):
-            return self._derived(self._view.slice(*index.indices(len(self))))
+            start, stop, step = index.indices(len(self))
+            # A longer step takes one row at most, as the longest that the native module knows.
+            return self._derived(self._view.slice(start, stop, max(-COUNTABLE + 1, min(step, COUNTABLE - 1))))
         number = as_index(index)
         if number is None:
             raise invalid(
                 f"index {index!r} is a {type(index).__name__}; give a whole number or a slice, "
                 "or use take() for several rows and filter() for a condition"
+            )
+        if not -COUNTABLE <= number < COUNTABLE:
+            raise SampleIndexError(
+                f"index {number} is out of range: the dataset has {len(self)} samples",
+                kind="index-out-of-range",
             )
         return self._view.sample(number)
 

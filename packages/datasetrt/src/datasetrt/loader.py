@@ -26,7 +26,7 @@ from typing import (
 import numpy as np
 
 from ._core import SampleBatch, Stream
-from .checks import WORD, choice, count, flag, invalid, whole
+from .checks import COUNTABLE, WORD, choice, count, flag, invalid, whole
 from .sampler import Sampler, Shard
 from .state import LoaderState, checked_state
 from .transform import Assembly, Drawn
@@ -60,7 +60,7 @@ class LoaderOptions:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, count(name, getattr(self, name)))
         for name, least in (("prefetch_batches", 0), ("prefetch_bytes", 1)):
-            object.__setattr__(self, name, whole(name, getattr(self, name), least))
+            object.__setattr__(self, name, whole(name, getattr(self, name), least, COUNTABLE))
         flag("drop_last", self.drop_last)
         choice("on_corrupt", self.on_corrupt, get_args(OnCorrupt))
         if not isinstance(self.shard, Shard):
@@ -79,13 +79,6 @@ class LoaderKwargs(TypedDict, total=False):
     prefetch_batches: int
     prefetch_bytes: int
     on_corrupt: OnCorrupt
-
-
-class _Cursor(NamedTuple):
-    """A place in the run: what was delivered of which epoch, counted over all ranks."""
-
-    epoch: int
-    position: int
 
 
 class Loader(Generic[T_co]):
@@ -119,10 +112,11 @@ class Loader(Generic[T_co]):
         self._options = options
         self._uneven = options.shard._uneven_for(sampler)
         self._work = work
-        # What the state says, and where the next loop begins: the same, unless a loop runs or was left.
-        self._cursor = self._next = _Cursor(0, 0)
-        self._live: weakref.ref[LoaderIterator[T_co]] | None = None
-        self._meter = _Meter()
+        # Where the run is where no loop says so, and where the next loop begins.
+        self._cursor = self._next = Cursor(0, 0)
+        # The newest loop, as far as the state speaks of it, and as far as its figures are asked for.
+        self._loop: Loop | None = None
+        self._newest: Loop | None = None
         self._length: int | None = None
         # What cannot be bound to the dataset is refused now, not in the first loop.
         dataset._order(sampler)
@@ -150,12 +144,12 @@ class Loader(Generic[T_co]):
     @property
     def epoch(self) -> int:
         """The epoch that the state is in."""
-        return self._cursor.epoch
+        return self._where().epoch
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank; samples, with ``batch_size=None``."""
         if self._length is None:
-            stream = self._stream(_Cursor(0, 0))
+            stream = self._stream(Cursor(0, 0))
             self._length = len(stream)
             stream.close()
         return self._length
@@ -163,11 +157,10 @@ class Loader(Generic[T_co]):
     def __iter__(self) -> LoaderIterator[T_co]:
         """Begin the next epoch, or continue the one that a loaded state is in."""
         start = self._next
-        iterator: LoaderIterator[T_co] = LoaderIterator(self, start)
-        self._cursor, self._next = start, _Cursor(start.epoch + 1, 0)
-        self._live = weakref.ref(iterator)
-        self._meter = iterator._meter
-        return iterator
+        loop = Loop(start.epoch, self._stream(start), self._dataset._order(self._sampler))
+        self._next = Cursor(start.epoch + 1, 0)
+        self._loop = self._newest = loop
+        return LoaderIterator(loop, self._work, by_sample=self._options.batch_size is None)
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop be this epoch.
@@ -191,8 +184,9 @@ class Loader(Generic[T_co]):
         """
         epoch = whole("epoch", epoch, 0, WORD)
         if epoch != self._next.epoch:
-            self._next = _Cursor(epoch, 0)
-        if self._running() is None:
+            self._next = Cursor(epoch, 0)
+        if self._loop is None or self._loop.ended:
+            self._loop = None
             self._cursor = self._next
 
     def state_dict(self) -> LoaderState:
@@ -206,12 +200,13 @@ class Loader(Generic[T_co]):
             >>> state["epoch"], state["position"], state["sampler"]
             (0, 4, {'kind': 'sequential'})
         """
+        epoch, position = self._where()
         return {
             "version": 1,
             "fingerprint": self._dataset.fingerprint,
             "sampler": self._sampler._state(),
-            "epoch": self._cursor.epoch,
-            "position": self._cursor.position,
+            "epoch": epoch,
+            "position": position,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -236,8 +231,8 @@ class Loader(Generic[T_co]):
         """
         length = len(self._dataset._order(self._sampler))
         epoch, position = checked_state(state, self._dataset.fingerprint, self._sampler._state(), length)
-        self._live = None
-        self._cursor = self._next = _Cursor(epoch, position)
+        self._loop = None
+        self._cursor = self._next = Cursor(epoch, position)
 
     def stats(self) -> dict[str, float]:
         """Where the time of the newest loop went.
@@ -255,13 +250,12 @@ class Loader(Generic[T_co]):
             >>> loader.stats()["samples"]
             10
         """
-        return self._meter.figures()
+        return dict(NO_FIGURES) if self._newest is None else self._newest.figures()
 
     def close(self) -> None:
         """End the loop that runs, with its native threads; the state stays, and the next loop may begin."""
-        running = self._running()
-        if running is not None:
-            running.close()
+        if self._newest is not None:
+            self._newest.end()
 
     def __enter__(self) -> Loader[T_co]:
         return self
@@ -273,17 +267,22 @@ class Loader(Generic[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         # A loop belongs to its process; its place in the run travels.
-        return {**self.__dict__, "_live": None, "_meter": _Meter()}
+        return {**self.__dict__, "_cursor": self._where(), "_loop": None, "_newest": None}
 
     def __repr__(self) -> str:
         shard = self._options.shard
         ranks = f", rank {shard.rank} of {shard.world_size}" if shard.world_size > 1 else ""
         return (
             f"Loader({self._sampler}, batch_size={self._options.batch_size}{ranks}, "
-            f"epoch {self._cursor.epoch}, position {self._cursor.position})"
+            f"epoch {self._where().epoch}, position {self._where().position})"
         )
 
-    def _stream(self, start: _Cursor) -> Stream:
+    def _where(self) -> Cursor:
+        if self._loop is None:
+            return self._cursor
+        return self._loop.cursor() or self._next
+
+    def _stream(self, start: Cursor) -> Stream:
         options = self._options
         samples = self._dataset._samples_per_read if options.batch_size is None else 1
         return Stream(
@@ -302,148 +301,3 @@ class Loader(Generic[T_co]):
             prefetch_bytes=options.prefetch_bytes,
             on_corrupt=options.on_corrupt,
         )
-
-    def _running(self) -> LoaderIterator[T_co] | None:
-        iterator = None if self._live is None else self._live()
-        return None if iterator is None or iterator._ended else iterator
-
-    def _delivered(self, iterator: LoaderIterator[T_co], epoch: int, position: int | None) -> None:
-        """Count what an iterator handed out; no position means that its epoch is over."""
-        if self._live is not None and self._live() is iterator:
-            self._cursor = self._next if position is None else _Cursor(epoch, position)
-
-
-class LoaderIterator(Iterator[T_co]):
-    """One loop over a loader: the rest of one epoch, from the place where the loader was when it was made.
-
-    An exception of transform or collate leaves it at the same batch, which the next call tries again.
-    Dropping it ends its native threads, as does :meth:`close`.
-
-    Example:
-        >>> import datasetrt as drt
-        >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
-        >>> with iter(loader) as batches:
-        ...     next(batches).indices.tolist()
-        [0, 1, 2, 3]
-    """
-
-    def __init__(self, loader: Loader[T_co], start: _Cursor) -> None:
-        # Set first, so that an iterator that could not be made can be dropped.
-        self._ended = True
-        self._loader = loader
-        self._work = loader._work
-        self._by_sample = loader.batch_size is None
-        self._epoch = start.epoch
-        self._steps = 0
-        # What is being handed out; it stays until that succeeds.
-        self._pending: SampleBatch | Drawn | None = None
-        self._ahead: deque[Drawn] = deque()
-        self._order = loader._dataset._order(loader.sampler)
-        self._length = len(self._order)
-        self._stream = loader._stream(start)
-        self._meter = _Meter(self._stream)
-        self._ended = False
-
-    def __iter__(self) -> LoaderIterator[T_co]:
-        return self
-
-    def __next__(self) -> T_co:
-        pending = self._fetch() if self._pending is None else self._pending
-        begin = time.perf_counter()
-        try:
-            if isinstance(pending, Drawn):
-                result = self._work.sample(pending)
-            else:
-                result = self._work.batch(pending, self._order)
-        finally:
-            self._meter.transform_seconds += time.perf_counter() - begin
-        self._hand_out()
-        return cast(T_co, result)
-
-    def close(self) -> None:
-        """End the loop and its native threads; the next call of ``next`` raises StopIteration."""
-        if not self._ended:
-            self._ended = True
-            self._pending = None
-            self._ahead.clear()
-            self._meter.stop()
-            self._stream.close()
-
-    def __enter__(self) -> LoaderIterator[T_co]:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def _fetch(self) -> SampleBatch | Drawn:
-        if self._ended:
-            raise StopIteration
-        if self._by_sample:
-            if not self._ahead:
-                self._ahead.extend(self._read_samples())
-            self._pending = self._ahead.popleft() if self._ahead else None
-        else:
-            self._pending = self._stream.next()
-            self._log_substitutions()
-        if self._pending is None:
-            self._finish()
-            raise StopIteration
-        return self._pending
-
-    def _read_samples(self) -> Iterator[Drawn]:
-        samples, positions = self._stream.next_samples()
-        self._log_substitutions()
-        seeds: Iterable[int] = repeat(0)
-        if self._work.seeded:
-            seeds = self._order.transform_seeds(self._epoch, np.array(positions, np.int64))
-        return map(Drawn, samples, repeat(self._epoch), positions, seeds)
-
-    def _log_substitutions(self) -> None:
-        for lost in self._stream.substitutions():
-            _log.warning(
-                "sample %d of cache %s cannot be read; row %d takes its place at position %d of epoch %d: %s",
-                lost["sample_id"],
-                lost["cache_id"],
-                lost["replacement_row"],
-                lost["position"],
-                self._epoch,
-                lost["message"],
-            )
-
-    def _hand_out(self) -> None:
-        self._pending = None
-        self._steps += 1
-        position = self._stream.position_after(self._steps)
-        if position < self._length:
-            self._loader._delivered(self, self._epoch, position)
-        else:
-            self._finish()
-
-    def _finish(self) -> None:
-        self._loader._delivered(self, self._epoch, None)
-        self.close()
-
-
-@dataclass(eq=False)
-class _Meter:
-    """The figures of one loop; they outlive it."""
-
-    stream: Stream | None = None
-    transform_seconds: float = 0.0
-    native: dict[str, float] = field(default_factory=dict)
-
-    def stop(self) -> None:
-        if self.stream is not None:
-            self.native, self.stream = self.stream.stats(), None
-
-    def figures(self) -> dict[str, float]:
-        native = self.native if self.stream is None else self.stream.stats()
-        names = ("samples", "bytes", "consumer_wait_seconds", "reader_wait_seconds", "read_seconds")
-        found = {name: native.get(name, 0) for name in names}
-        input_bound = found["consumer_wait_seconds"] > found["reader_wait_seconds"]
-        return {**found, "transform_seconds": self.transform_seconds, "input_bound": input_bound}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._core import Cache
+    from ._core import _Cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class CacheInfo:
     compression: str
 
     @classmethod
-    def _of(cls, found: Cache) -> CacheInfo:
+    def _of(cls, found: _Cache) -> CacheInfo:
         """The same, as the native module tells it."""
         return cls(
             path=Path(found["path"]),

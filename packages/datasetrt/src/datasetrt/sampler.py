@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import Order
-from .checks import WORD, choice, count, flag, invalid, whole
+from .checks import COUNTABLE, WORD, choice, count, flag, invalid, whole
 
 if TYPE_CHECKING:
     from ._core import View
@@ -223,7 +223,7 @@ class Weighted(Sampler):
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", whole("seed", self.seed, 0, WORD))
         if self.num_samples is not None:
-            object.__setattr__(self, "num_samples", whole("num_samples", self.num_samples, 1, 2**63))
+            object.__setattr__(self, "num_samples", whole("num_samples", self.num_samples, 1, COUNTABLE))
         flag("replacement", self.replacement)
 
     def _state(self) -> SamplerState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from .dataset import CachedDataset
 
     IntoWeights: TypeAlias = pl.Expr | pl.Series | str | npt.ArrayLike
+
+
+class ArrowStream(Protocol):
+    """A table in the Arrow C stream interface: a Polars frame, a pyarrow table, and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:

@@ -36,6 +36,11 @@ class Assembly:
     collate: Callable[[list[Any]], Any] | None
     seeded: bool
 
+    @property
+    def nothing(self) -> bool:
+        """Whether the loop gets what was read as it is."""
+        return self.apply is None and self.codec is None and self.collate is None
+
     def batch(self, batch: SampleBatch, order: Order) -> Any:
         """What the loop gets for a batch."""
         if self.collate is None and isinstance(self.codec, codecs.BatchCodec):

@@ -1,0 +1,181 @@
+"""One loop over a loader: an epoch, from some position on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from .transform import Assembly, Drawn
+
+if TYPE_CHECKING:
+    from ._core import CachedSample, Order, SampleBatch, Stream
+
+T_co = TypeVar("T_co", covariant=True)
+
+_log = logging.getLogger("datasetrt")
+
+
+class Cursor(NamedTuple):
+    """A place in the run: what was handed out of which epoch, counted over all ranks."""
+
+    epoch: int
+    position: int
+
+
+@dataclass(eq=False)
+class Loop:
+    """How far a loop is and where its time went; its loader knows it for longer than it lasts."""
+
+    epoch: int
+    stream: Stream
+    order: Order
+    steps: int = 0
+    transform_seconds: float = 0.0
+    #: No step is left on this rank, or nobody asks for one any more.
+    ended: bool = False
+    _exhausted: bool = False
+
+    def cursor(self) -> Cursor | None:
+        """Where the run is because of this loop; None once its epoch is over."""
+        position = self.stream.position_after(self.steps)
+        return None if self._exhausted or position >= len(self.order) else Cursor(self.epoch, position)
+
+    def exhaust(self) -> None:
+        """Note that this rank has no step left, though another one may."""
+        self._exhausted = True
+        self.end()
+
+    def end(self) -> None:
+        """End the native threads; harmless when repeated."""
+        self.ended = True
+        self.stream.close()
+
+    def figures(self) -> dict[str, float]:
+        """Counts and seconds so far."""
+        figures = self.stream.stats()
+        input_bound = figures["consumer_wait_seconds"] > figures["reader_wait_seconds"]
+        return {**figures, "transform_seconds": self.transform_seconds, "input_bound": input_bound}
+
+
+#: What a loader tells before its first loop.
+NO_FIGURES: dict[str, float] = {
+    "samples": 0,
+    "bytes": 0,
+    "consumer_wait_seconds": 0.0,
+    "reader_wait_seconds": 0.0,
+    "read_seconds": 0.0,
+    "transform_seconds": 0.0,
+    "input_bound": False,
+}
+
+
+class LoaderIterator(Iterator[T_co]):
+    """One loop over a loader: the rest of one epoch, from the place where the loader was when it was made.
+
+    An exception of transform or collate leaves it at the same batch, which the next call tries again.
+    Dropping it ends its native threads, as does :meth:`close`.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
+        >>> with iter(loader) as batches:
+        ...     next(batches).indices.tolist()
+        [0, 1, 2, 3]
+    """
+
+    def __init__(self, loop: Loop, work: Assembly, *, by_sample: bool) -> None:
+        self._loop = loop
+        self._work = work
+        self._by_sample = by_sample
+        self._steps = len(loop.stream)
+        # What is being handed out; it stays until that succeeds.
+        self._pending: SampleBatch | CachedSample | Drawn | None = None
+        self._ahead: deque[CachedSample | Drawn] = deque()
+
+    def __iter__(self) -> LoaderIterator[T_co]:
+        return self
+
+    def __next__(self) -> T_co:
+        if self._pending is None:
+            self._pending = self._fetch()
+        result = self._pending if self._work.nothing else self._worked(self._pending)
+        self._pending = None
+        loop = self._loop
+        loop.steps += 1
+        # A rank may have one step less than others: its epoch is over when it is asked for one more.
+        if loop.steps == self._steps and loop.cursor() is None:
+            loop.end()
+        return cast(T_co, result)
+
+    def close(self) -> None:
+        """End the loop and its native threads; the next call of ``next`` raises StopIteration."""
+        self._pending = None
+        self._ahead.clear()
+        self._loop.end()
+
+    def __enter__(self) -> LoaderIterator[T_co]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._loop.end()
+
+    def _fetch(self) -> SampleBatch | CachedSample | Drawn:
+        if self._loop.ended:
+            raise StopIteration
+        found: SampleBatch | CachedSample | Drawn | None
+        if self._by_sample:
+            if not self._ahead:
+                self._ahead.extend(self._read_samples())
+            found = self._ahead.popleft() if self._ahead else None
+        else:
+            found = self._loop.stream.next()
+            self._log_substitutions()
+        if found is None:
+            self._loop.exhaust()
+            raise StopIteration
+        return found
+
+    def _read_samples(self) -> Iterable[CachedSample | Drawn]:
+        loop = self._loop
+        samples, positions = loop.stream.next_samples()
+        self._log_substitutions()
+        if self._work.nothing:
+            return samples
+        seeds: Iterable[int] = repeat(0)
+        if self._work.seeded:
+            seeds = loop.order.transform_seeds(loop.epoch, np.array(positions, np.int64))
+        return map(Drawn, samples, repeat(loop.epoch), positions, seeds)
+
+    def _worked(self, pending: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            if self._by_sample:
+                return self._work.sample(pending)
+            return self._work.batch(pending, self._loop.order)
+        finally:
+            self._loop.transform_seconds += time.perf_counter() - begin
+
+    def _log_substitutions(self) -> None:
+        for lost in self._loop.stream.substitutions():
+            _log.warning(
+                "sample %d of cache %s cannot be read; row %d takes its place at position %d of epoch %d: %s",
+                lost["sample_id"],
+                lost["cache_id"],
+                lost["replacement_row"],
+                lost["position"],
+                self._loop.epoch,
+                lost["message"],
+            )
