@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -178,7 +179,11 @@ def test_damage_is_refused(case: str) -> None:
 def test_the_builder_of_damage_builds_arrays() -> None:
     assert CODEC.loads(npy(stated("'<u1'")[:-1] + " " * 9_000 + "\n", b"x", (2, 0))).tolist() == [120]
     assert CODEC.loads(npy(stated("'<i4'"), b"\1\0\0\0")).tolist() == [1]
-    assert CODEC.loads(npy(stated("[('a', '<i2', (2,))]"), b"\1\0\2\0"))["a"].tolist() == [[1, 2]]
+
+
+def test_fields_may_state_their_shape_in_either_way() -> None:
+    for field in ("('a', '<i2', (2,))", "('a', ('<i2', (2,)))"):
+        assert CODEC.loads(npy(stated(f"[{field}]"), b"\1\0\2\0"))["a"].tolist() == [[1, 2]]
 
 
 # Batches.
@@ -221,6 +226,11 @@ def test_arrays_that_differ_are_not_stacked(batch_of: Any, other: Any) -> None:
     with pytest.raises(drt.CodecError, match="loads") as caught:
         CODEC.loads_batch(batch)
     assert caught.value.kind == "layout"
+
+
+def test_no_arrays_have_no_shape_to_stack() -> None:
+    with pytest.raises(drt.CodecError, match="empty"):
+        CODEC.loads_batch(SimpleNamespace(lengths=np.zeros(0, np.int64)))  # type: ignore[arg-type]
 
 
 def test_a_damaged_item_is_found_in_a_batch(batch_of: Any) -> None:

@@ -76,6 +76,16 @@ def test_arrays_of_a_batch_are_aligned_writable_views_of_it(
 
 
 @BOTH
+def test_payloads_of_one_size_are_aligned_too(
+    codec: PickleOOB, tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    rows = [(codec.dumps(np.full(n % 2 + 3, n, np.float64)), {}) for n in range(5)]
+    assert len({len(payload) for payload, _ in rows}) == 1
+    batch = drt.cache(RowSource("s", rows), tmp_path, config=quiet).take(range(5))
+    assert all(array.ctypes.data % 64 == 0 for array in codec.loads_batch(batch))
+
+
+@BOTH
 @pytest.mark.parametrize(
     "value",
     [
@@ -108,8 +118,8 @@ def test_the_layout_is_the_documented_one() -> None:
     assert (magic, version, count, first, second) == (b"DRTB", 1, 2, 3, 2)
     at = -(-(40 + body) // 64) * 64
     assert payload[40 + body : at] == bytes(at - 40 - body)
-    assert payload[at:] == b"\0\1\2" + bytes(61) + b"\0\1"
-    first_buffer, second_buffer = payload[at : at + 3], payload[at + 64 :]
+    assert payload[at:] == b"\0\1\2" + bytes(61) + b"\0\1" + bytes(62)
+    first_buffer, second_buffer = payload[at : at + 3], payload[at + 64 : at + 66]
     back = pickle.loads(payload[40 : 40 + body], buffers=[first_buffer, second_buffer])
     assert [part.tolist() for part in back] == [[0, 1, 2], [0, 1]]
 
@@ -138,6 +148,10 @@ def test_what_cannot_be_pickled_is_refused() -> None:
 GOOD = PickleOOB().dumps([np.arange(5, dtype=np.uint8), np.arange(3.0)])
 
 
+def padded(part: bytes) -> bytes:
+    return part + bytes(-len(part) % 64)
+
+
 def patched(at: int, size: int, value: int) -> bytes:
     return GOOD[:at] + value.to_bytes(size, "little") + GOOD[at + size :]
 
@@ -156,13 +170,16 @@ DAMAGED = {
     "one buffer less": patched(16, 8, 1),
     "one buffer more": patched(16, 8, 3),
     "buffers beyond number": patched(16, 8, HUGE),
-    "first buffer long": patched(24, 8, 6),
+    "first buffer short": patched(24, 8, 4),
+    "first buffer longer": patched(24, 8, 65),
     "first buffer huge": patched(24, 8, HUGE),
     "second buffer short": patched(32, 8, 23),
     "second buffer huge": patched(32, 8, HUGE - 64),
     "tail cut": GOOD[:-1],
     "tail added": GOOD + b"\0",
-    "padding used": GOOD[:-25] + b"\1" + GOOD[-24:],
+    "padding after the pickle": GOOD[:-129] + b"\1" + GOOD[-128:],
+    "padding between": GOOD[:-65] + b"\1" + GOOD[-64:],
+    "padding at the end": GOOD[:-1] + b"\1",
 }
 
 
@@ -177,7 +194,7 @@ def test_damaged_frames_are_refused(codec: PickleOOB, case: str) -> None:
 
 def test_bytes_behind_the_inner_pickle_are_refused() -> None:
     body = pickle.dumps([1], 5) + b"N."
-    payload = struct.pack("<4sIQQ", b"DRTB", 1, len(body), 0) + body
+    payload = padded(struct.pack("<4sIQQ", b"DRTB", 1, len(body), 0) + body)
     for codec in CODECS:
         with pytest.raises(drt.CodecError, match="follow"):
             codec.loads(payload)
@@ -186,7 +203,6 @@ def test_bytes_behind_the_inner_pickle_are_refused() -> None:
 @BOTH
 def test_buffers_that_the_pickle_leaves_are_refused(codec: PickleOOB) -> None:
     body = pickle.dumps([1], 5)
-    head = struct.pack("<4sIQQQ", b"DRTB", 1, len(body), 1, 3) + body
-    payload = head + bytes(-len(head) % 64) + b"abc"
+    payload = padded(padded(struct.pack("<4sIQQQ", b"DRTB", 1, len(body), 1, 3) + body) + b"abc")
     with pytest.raises(drt.CodecError, match="unused"):
         codec.loads(payload)

@@ -9,6 +9,7 @@ import fractions
 import os
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -373,6 +374,16 @@ def test_an_allowed_name_that_is_nothing_is_an_error_of_the_list(allow: str, wor
     error = error_of(Pickle(allow=[allow]), f"c{module}\n{name}\n.".encode())
     assert error.kind == "decode"
     assert words in str(error)
+
+
+def test_a_module_that_fails_to_import_says_what_it_misses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lacking_module.py").write_text("import no_such_module_here\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    error = error_of(Pickle(allow=["lacking_module.Box"]), b"clacking_module\nBox\n.")
+    assert error.kind == "decode"
+    assert "no_such_module_here" in str(error)
 
 
 # What goes wrong in between.

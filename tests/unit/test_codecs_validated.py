@@ -172,6 +172,13 @@ def test_a_type_that_pydantic_does_not_know_is_refused() -> None:
     assert caught.value.__cause__ is not None
 
 
+def test_an_adapter_that_hides_its_type_is_refused() -> None:
+    adapter = TypeAdapter(int)
+    adapter._type = None
+    with pytest.raises(drt.InvalidInputError, match="give the type"):
+        Validated(Json(), adapter)
+
+
 def test_it_is_immutable() -> None:
     codec = Validated(Json(), Box)
     with pytest.raises(AttributeError, match="immutable"):

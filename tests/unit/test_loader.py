@@ -6,6 +6,7 @@ import copy
 import gc
 import json
 import logging
+import multiprocessing
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import datasetrt as drt
-from datasetrt.loader import LoaderIterator
+from datasetrt.loop import LoaderIterator
 from tests.rows import RowSource, rows_of
 
 SHUFFLE = drt.Shuffle(seed=5)
@@ -738,3 +739,48 @@ def test_substitutes_are_logged_with_their_samples(
         (record,) = caplog.records
         assert f"sample 50 of cache {ds.caches[0].cache_id} cannot be read" in record.getMessage()
         assert "position 50 of epoch 0" in record.getMessage()
+
+
+# Processes and threads
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_an_iterator_goes_on_in_a_forked_child(
+    tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]
+) -> None:
+    iterator = iter(loader)
+    first = ids(next(iterator))
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=lambda: theirs.send([ids(batch) for batch in iterator]))
+    child.start()
+    assert ours.poll(30)
+    rest = ours.recv()
+    child.join(30)
+    assert child.exitcode == 0
+    assert [first, *rest] == [ids(batch) for batch in _again(loader)]
+    assert [ids(batch) for batch in iterator] == rest, "the parent's own goes on too"
+
+
+def _again(loader: drt.Loader[drt.SampleBatch]) -> drt.Loader[drt.SampleBatch]:
+    return loader.dataset.loader(batch_size=loader.batch_size or 1, sampler=loader.sampler)
+
+
+def test_native_threads_end_with_their_iterator(tiny: drt.CachedDataset) -> None:
+    def threads() -> int:
+        names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+        return sum(name.startswith("drt-") for name in names)
+
+    made = tiny.loader(batch_size=1, threads=2, sampler=SHUFFLE)
+    assert threads() == 0, "none before the first batch"
+    iterator = iter(made)
+    next(iterator)
+    assert threads() > 0
+    del iterator
+    assert threads() == 0
+    iterator = iter(made)
+    next(iterator)
+    made.close()
+    assert threads() == 0
+    list(made)
+    assert threads() == 0

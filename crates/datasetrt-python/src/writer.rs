@@ -71,7 +71,7 @@ impl Writer {
         for given in samples.try_iter()? {
             let item = writer.samples();
             Self::push_one(writer, py, &given?, item)?;
-            if writer.samples() % SIGNALS_EVERY == 0 {
+            if writer.samples().is_multiple_of(SIGNALS_EVERY) {
                 py.check_signals()?;
             }
             if let Some(call) = on_progress.filter(|_| told.elapsed() >= PROGRESS_EVERY) {

@@ -1,20 +1,32 @@
-"""The JAX adapter of datasetrt: this release holds its version and says so when asked for more."""
+"""Feeds JAX from a datasetrt cache: NumPy batches, global arrays on devices, and sources for grain.
 
-from typing import NoReturn
+:func:`batches` yields dicts of NumPy arrays, and this package imports NumPy alone; :func:`device_batches`
+puts them on devices as global arrays, and is the one function that needs JAX. :class:`GrainSource` and
+:class:`GrainBatchSource` are data sources for grain. A saved state is that of datasetrt's own loader.
+"""
+
+from ._compatible import check_core
+from ._errors import NarrowingError, ShardingError, StaticShapeError
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+check_core(__version__)
 
-_PLANNED = frozenset({"batches", "device_batches", "GrainSource", "GrainBatchSource"})
+from ._batches import BatchIterator, batches  # noqa: E402 - a core of another release is named first
+from ._device import DeviceIterator, device_batches  # noqa: E402
+from ._grain import GrainBatchSource, GrainSource  # noqa: E402
+from ._spec import ShapeDtype  # noqa: E402
 
-
-def __getattr__(name: str) -> NoReturn:
-    if name in _PLANNED:
-        # ImportError, because `from datasetrt_jax import …` replaces the text of an AttributeError.
-        raise ImportError(
-            f"datasetrt-jax {__version__} does not contain {name} yet; "
-            "datasetrt's own loader works today: dataset.loader(batch_size=...) yields NumPy batches",
-            name=__name__,
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "BatchIterator",
+    "DeviceIterator",
+    "GrainBatchSource",
+    "GrainSource",
+    "NarrowingError",
+    "ShapeDtype",
+    "ShardingError",
+    "StaticShapeError",
+    "__version__",
+    "batches",
+    "device_batches",
+]

@@ -1,20 +1,19 @@
-"""The TensorFlow adapter of datasetrt: this release holds its version and says so when asked for more."""
+"""Feeds TensorFlow and Keras from a datasetrt cache, in the core's own order and with the loader's own state.
 
-from typing import NoReturn
+:func:`dataset` gives decoded batches, :func:`raw` payloads to decode in the graph, :func:`distributed` one
+pipeline for each worker of a strategy, :func:`fit_args` what ``model.fit`` takes, :func:`cursor` the state to
+save beside a model. Importing this package imports neither TensorFlow nor Keras; using it does.
+"""
+
+from .frameworks import check_core
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+check_core(__version__)
 
-_PLANNED = frozenset({"dataset", "raw", "distributed", "fit_args", "cursor"})
+from .distribution import distributed  # noqa: E402 - after the check: an older core may lack what these need
+from .fit import FitArgs, fit_args  # noqa: E402
+from .pipeline import dataset, raw  # noqa: E402
+from .place import cursor  # noqa: E402
 
-
-def __getattr__(name: str) -> NoReturn:
-    if name in _PLANNED:
-        # ImportError, because `from datasetrt_tf import …` replaces the text of an AttributeError.
-        raise ImportError(
-            f"datasetrt-tf {__version__} does not contain {name} yet; "
-            "datasetrt's own loader works today: dataset.loader(batch_size=...) yields NumPy batches",
-            name=__name__,
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["FitArgs", "__version__", "cursor", "dataset", "distributed", "fit_args", "raw"]

@@ -23,7 +23,8 @@ from .errors import (
     StateError,
     StorageError,
 )
-from .loader import Loader, LoaderIterator
+from .loader import Loader
+from .loop import LoaderIterator
 from .progress import Progress
 from .reports import CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import BlockShuffle, Sampler, Sequential, Shard, Shuffle, Weighted

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import time
-import weakref
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import repeat
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    NamedTuple,
-    TypeAlias,
-    TypedDict,
-    TypeVar,
-    cast,
-    get_args,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
-import numpy as np
-
-from ._core import SampleBatch, Stream
+from ._core import Stream
 from .checks import COUNTABLE, WORD, choice, count, flag, invalid, whole
+from .loop import NO_FIGURES, Cursor, LoaderIterator, Loop
 from .sampler import Sampler, Shard
 from .state import LoaderState, checked_state
-from .transform import Assembly, Drawn
+from .transform import Assembly
 
 if TYPE_CHECKING:
     from .dataset import CachedDataset
@@ -39,8 +22,6 @@ T_co = TypeVar("T_co", covariant=True)
 OnCorrupt: TypeAlias = Literal["raise", "substitute"]
 
 PREFETCH_BYTES = 256 * 1024 * 1024
-
-_log = logging.getLogger("datasetrt")
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ class LoaderIterator(Iterator[T_co]):
         self._loop = loop
         self._work = work
         self._by_sample = by_sample
+        self._as_is = work.nothing
         self._steps = len(loop.stream)
         # What is being handed out; it stays until that succeeds.
         self._pending: SampleBatch | CachedSample | Drawn | None = None
@@ -104,11 +105,11 @@ class LoaderIterator(Iterator[T_co]):
         return self
 
     def __next__(self) -> T_co:
-        if self._pending is None:
-            self._pending = self._fetch()
-        result = self._pending if self._work.nothing else self._worked(self._pending)
-        self._pending = None
         loop = self._loop
+        if self._pending is None or loop.ended:
+            self._pending = self._fetch()
+        result = self._pending if self._as_is else self._worked(self._pending)
+        self._pending = None
         loop.steps += 1
         # A rank may have one step less than others: its epoch is over when it is asked for one more.
         if loop.steps == self._steps and loop.cursor() is None:
@@ -152,7 +153,7 @@ class LoaderIterator(Iterator[T_co]):
         loop = self._loop
         samples, positions = loop.stream.next_samples()
         self._log_substitutions()
-        if self._work.nothing:
+        if self._as_is:
             return samples
         seeds: Iterable[int] = repeat(0)
         if self._work.seeded:

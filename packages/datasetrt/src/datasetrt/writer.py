@@ -157,7 +157,7 @@ def _ensure(
 ) -> CacheReport:
     """Reuse the cache of one source, or write it, or wait for who does."""
     begin = time.monotonic()
-    pause = _FIRST_LOOK_SECONDS
+    pause, told = _FIRST_LOOK_SECONDS, False
     while True:
         view = _published(root, description.name)
         if view is not None:
@@ -169,12 +169,12 @@ def _ensure(
         try:
             writer = _begin(source, description, root, config, replace=view is not None)
         except CacheExistsError as error:
-            if error.kind == "already-exists":  # Published since we looked.
-                continue
-            if error.kind != "being-written":
+            # It was published since we looked, or another process is writing it: look again.
+            if error.kind not in {"already-exists", "being-written"}:
                 raise
-            if pause == _FIRST_LOOK_SECONDS:
+            if error.kind == "being-written" and not told:
                 _log.warning("waiting for another writer of %s", Path(root, description.name))
+                told = True
             time.sleep(pause)
             pause = min(pause * 1.5, _LAST_LOOK_SECONDS)
             continue

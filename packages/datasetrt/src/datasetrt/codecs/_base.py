@@ -26,9 +26,8 @@ class Codec(Protocol[T]):
     """Packs objects into payload bytes and unpacks them again.
 
     A codec is a value: immutable, hashable, picklable, equal to another one with the same options. ``name``
-    is what a cache's manifest records about its payloads, so two codecs that read the same bytes have the
-    same name and two that do not have different ones. Anything with these three members is a codec; no base
-    class is needed.
+    is what a cache's manifest records about its payloads; it names the layout of the bytes, and not the
+    options of one reader. Anything with these three members is a codec; no base class is needed.
 
     Example:
         >>> import datasetrt as drt
@@ -66,7 +65,13 @@ class PayloadBatch(Protocol):
 
 @runtime_checkable
 class BatchCodec(Codec[T], Protocol[T]):
-    """A codec that also unpacks all payloads of a batch in one call."""
+    """A codec that also unpacks all payloads of a batch in one call.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> [isinstance(codec, drt.codecs.BatchCodec) for codec in (drt.codecs.Npy(), drt.codecs.Json())]
+        [True, False]
+    """
 
     def loads_batch(self, batch: PayloadBatch, /) -> Any:
         """Unpack a whole batch; what comes back is the codec's own choice."""

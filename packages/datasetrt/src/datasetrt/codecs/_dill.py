@@ -29,7 +29,8 @@ class Dill:
     Example:
         >>> import datasetrt as drt
         >>> codec = drt.codecs.Dill(trust=True)
-        >>> codec.loads(codec.dumps(lambda x: x + 1))(2)
+        >>> Point = type("Point", (), {"x": 3})
+        >>> codec.loads(codec.dumps(Point())).x
         3
     """
 

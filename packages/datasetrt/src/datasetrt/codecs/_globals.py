@@ -83,8 +83,7 @@ def resolve(name: str) -> object:
         try:
             found: object = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            # Only "this part is no module" moves on; an import inside the module that fails is the user's to
-            # see.
+            # Only "this part is no module" moves on; what a module misses itself is for the user to see.
             if error.name is not None and (module_name + ".").startswith(error.name + "."):
                 continue
             raise CodecError(

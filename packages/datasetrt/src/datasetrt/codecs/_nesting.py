@@ -15,7 +15,7 @@ import numpy as np
 from datasetrt.errors import CodecError
 
 _NESTED = (tuple, frozenset, np.ndarray, np.dtype)
-_MAX_DEPTH = 100
+_MAX_DEPTH = 64
 # Parts of a dict key or set member, all levels together.
 _MAX_KEY_PARTS = 256
 # Leaves of a structured dtype, all levels together.

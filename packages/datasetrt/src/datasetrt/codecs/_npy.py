@@ -37,8 +37,8 @@ class Npy:
     """One numpy array, as a ``.npy`` file.
 
     Unpacking copies nothing: the array is a view of the payload, as writable as its buffer is, and its items
-    begin on a 64-byte boundary of it. Shape, dtype, byte order and Fortran order come back. Objects, array
-    subclasses (which would lose what they add) and dtypes of other packages are refused.
+    begin on a 64-byte boundary from the payload's first byte. Shape, dtype, byte order and Fortran order come
+    back. Objects, array subclasses (which would lose what they add) and dtypes of other packages are refused.
 
     Example:
         >>> import datasetrt as drt, numpy as np
@@ -62,7 +62,7 @@ class Npy:
                 f"a {type(obj).__name__} is not a plain numpy array; give np.asarray(…) of it"
             )
         dtype = array.dtype
-        if dtype.kind not in _KINDS or dtype.hasobject or dtype.itemsize == 0 or _states_other(dtype):
+        if dtype.kind not in _KINDS or dtype.itemsize == 0 or _states_other(dtype):
             raise _refused_object(
                 f"dtype {show(dtype)} cannot be stated in the format; view it as plain numbers"
             )

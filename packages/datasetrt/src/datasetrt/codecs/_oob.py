@@ -1,12 +1,12 @@
-"""PickleOOB: pickles whose array buffers lie beside the pickle, aligned, so that arrays are views of the
-payload.
+"""PickleOOB: pickles whose array buffers lie beside them, aligned, so that arrays are views of the payload.
 
 The payload, all integers little-endian:
 
     magic, 4 bytes "DRTB" | version, uint32 = 1 | pickle length, uint64 | buffer count n, uint64
-    n buffer lengths, uint64 each | the pickle | for each buffer: zeros to the next multiple of 64, the buffer
+    n buffer lengths, uint64 each | the pickle | the buffers
 
-Nothing follows the last buffer. Offsets are not stored, so that they cannot lie.
+The pickle and each buffer are followed by zeros up to the next multiple of 64 bytes. So payloads of one size,
+which lie back to back in a batch, are aligned as well. Offsets are not stored, so that they cannot lie.
 """
 
 from __future__ import annotations
@@ -104,16 +104,16 @@ def _padding(position: int) -> int:
 
 
 def _pack(body: bytes, buffers: Sequence[memoryview]) -> bytes:
+    head = _HEADER.pack(_MAGIC, _VERSION, len(body), len(buffers))
+    lengths = struct.pack(f"<{len(buffers)}Q", *(len(buffer) for buffer in buffers))
     parts: list[bytes | memoryview] = [
-        _HEADER.pack(_MAGIC, _VERSION, len(body), len(buffers)),
-        struct.pack(f"<{len(buffers)}Q", *(len(buffer) for buffer in buffers)),
+        head,
+        lengths,
         body,
+        bytes(_padding(len(head) + len(lengths) + len(body))),
     ]
-    end = _HEADER.size + _LENGTH_BYTES * len(buffers) + len(body)
     for buffer in buffers:
-        padding = _padding(end)
-        parts += [bytes(padding), buffer]
-        end += padding + len(buffer)
+        parts += [buffer, bytes(_padding(len(buffer)))]
     return b"".join(parts)
 
 
@@ -131,17 +131,16 @@ def _unpack(data: memoryview, codec_name: str) -> tuple[memoryview, list[memoryv
         raise _damaged(codec_name, f"it names {count} buffers and has {len(data)} bytes")
     lengths = struct.unpack_from(f"<{count}Q", data, _HEADER.size)
     # Python's integers do not overflow, so the one comparison at the end catches every length.
-    body, end = data[end : end + body_length], end + body_length
-    buffers = []
-    for length in lengths:
-        start = end + _padding(end)
-        if any(data[end:start]):
-            raise _damaged(codec_name, f"the padding before byte {start} is not zero")
-        end = start + length
-        buffers.append(data[start:end])
+    parts = []
+    for length in (body_length, *lengths):
+        parts.append(data[end : end + length])
+        end += length
+        if any(data[end : end + _padding(end)]):
+            raise _damaged(codec_name, f"the padding from byte {end} on is not zero")
+        end += _padding(end)
     if end != len(data):
         raise _damaged(codec_name, f"its lengths add up to {end} bytes, and it has {len(data)}")
-    return body, buffers
+    return parts[0], parts[1:]
 
 
 def _damaged(codec_name: str, what: str) -> CodecError:

@@ -25,14 +25,14 @@ class Pickle:
 
     A pickle runs code when it is read, so reading asks what the bytes may do. ``trust=True`` lets them do
     anything: only for data that you wrote yourself. ``allow`` reads with a machine of our own that knows no
-        globals but those listed, and rebuilds numpy's values with every length checked: hostile bytes give a
-        `CodecError`. A listed class or function still runs with whatever arguments the bytes choose, so list
-        only what is harmless. Writing needs neither. Payloads are plain pickles; `pickle.loads` reads them.
+    globals but those listed, and rebuilds numpy's values with every length checked: hostile bytes give a
+    `CodecError`. A listed class or function still runs with whatever arguments the bytes choose, so list
+    only what is harmless. Writing needs neither. Payloads are plain pickles; `pickle.loads` reads them.
 
     Args:
         trust: Read with `pickle` itself.
-        allow: ``"numpy"`` for arrays, dtypes and NumPy scalars, or exact globals such as ``["numpy",
-            "mine.Box"]``.
+        allow: ``"numpy"`` for arrays, dtypes and NumPy scalars, or a list of exact globals, such as
+            ``["numpy", "mine.Box"]``.
         protocol: Pickle protocol to write, 0 to 5. Every protocol is read.
 
     Raises:
@@ -109,8 +109,6 @@ def _loads_trusted(data: memoryview, codec_name: str, buffers: list[memoryview])
     file, left = io.BytesIO(data), iter(buffers)
     try:
         value = pickle.Unpickler(file, buffers=left).load()
-    except CodecError:
-        raise
     except Exception as error:
         # A pickle runs its classes' code, which may raise anything; damaged ones raise a dozen builtin types.
         raise decode_error(codec_name, error) from error

@@ -1,5 +1,4 @@
-"""Reads pickles that anybody may have written: only allowed globals, and nothing that ends or stalls the
-process.
+"""Reads pickles that anybody may have written: allowed globals only, and nothing that ends the process.
 
 A pickle is a program for a small stack machine. `pickle.Unpickler` with a checked ``find_class`` still lets
 that program set attributes of allowed classes, feed numpy forged states and nest values until the C stack
@@ -157,11 +156,9 @@ class _Machine:
 
     def _short_text(self) -> None:
         start = self.position + 1
-        end = start + self._data[self.position]
-        if end > len(self._data):
-            raise self._damaged("a text is cut off")
-        self._stack.append(str(self._data[start:end], "utf-8", "surrogatepass"))
-        self.position = end
+        self.position = start + self._data[self.position]
+        # One that is cut off ends the run, because nothing follows it.
+        self._stack.append(str(self._data[start : self.position], "utf-8", "surrogatepass"))
 
     def _frame(self) -> None:
         size = self._number(8)

@@ -68,8 +68,7 @@ class Validated(Generic[T]):
         if isinstance(codec, type) or not isinstance(codec, Codec):
             raise invalid(f"{codec!r} is no codec; give one such as drt.codecs.Json()")
         if isinstance(type_adapter, TypeAdapter):
-            # Private names, read in this place only: pydantic has no public way back from an adapter to its
-            # type.
+            # Private names, read here alone: pydantic has no public way back from an adapter to its type.
             kind, config = getattr(type_adapter, "_type", None), getattr(type_adapter, "_config", None)
             if kind is None:
                 raise invalid("this release of pydantic hides a TypeAdapter's type; give the type instead")

@@ -1,0 +1,49 @@
+"""The rows and their order, from what a user names."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TypeAlias
+
+import datasetrt as drt
+
+from ._errors import invalid
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import polars as pl
+
+    Weights: TypeAlias = pl.Expr | pl.Series | str | npt.ArrayLike
+
+#: A dataset, or the folder of a cache.
+Source: TypeAlias = drt.CachedDataset | os.PathLike[str] | str
+
+
+def opened(source: Source) -> drt.CachedDataset:
+    """The dataset itself, or that in a folder."""
+    return source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+
+
+def ordered(
+    source: Source, sampler: drt.Sampler | None, shuffle: bool, seed: int, weights: Weights | None
+) -> tuple[drt.CachedDataset, drt.Sampler]:
+    """Rows with their weights, and the sampler.
+
+    Raises:
+        InvalidInputError: The arguments contradict each other.
+    """
+    dataset = opened(source)
+    if sampler is not None:
+        if weights is not None or seed != 0 or shuffle is not True:
+            raise invalid("sampler= says everything about the order; give it without shuffle, seed and weights")
+        return dataset, sampler
+    if weights is not None:
+        if shuffle is not True:
+            raise invalid("shuffle=False keeps the order of the rows, weights= draws them; give one of the two")
+        return dataset.with_weights(weights), drt.Weighted(seed)
+    return dataset, drt.Shuffle(seed) if shuffle else drt.Sequential()
+
+
+def epoch_length(dataset: drt.CachedDataset, sampler: drt.Sampler) -> int:
+    """Positions in an epoch."""
+    return len(dataset.loader(batch_size=None, sampler=sampler, shard=drt.Shard()))

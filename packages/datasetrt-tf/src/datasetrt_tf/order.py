@@ -1,0 +1,52 @@
+"""Which samples in which order: from ``shuffle``, ``seed`` and ``weights`` to a dataset and a sampler."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import datasetrt as drt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import polars as pl
+
+Source: TypeAlias = "drt.CachedDataset | str | os.PathLike[str]"
+Weights: TypeAlias = "bool | str | pl.Expr | pl.Series | npt.ArrayLike"
+
+
+def invalid(message: str) -> drt.InvalidInputError:
+    """The refusal of an argument."""
+    return drt.InvalidInputError(message, kind="invalid-argument")
+
+
+def ordered(
+    source: Source, shuffle: bool, seed: int, weights: Weights, sampler: drt.Sampler | None
+) -> tuple[drt.CachedDataset, drt.Sampler]:
+    """The dataset and the sampler that these arguments of the public functions mean.
+
+    Args:
+        source: A dataset, or the path of a cache.
+        shuffle: :class:`datasetrt.Shuffle` where True, :class:`datasetrt.Sequential` where False.
+        seed: For the order or the draws.
+        weights: False for none, True for the weight column, anything else is given to ``with_weights``;
+            unless False, the order is :class:`datasetrt.Weighted`.
+        sampler: Used as it is where given.
+
+    Raises:
+        InvalidInputError: A value is of a wrong type or out of range, or two of them contradict each other.
+    """
+    opened = source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+    if not isinstance(shuffle, bool):
+        raise invalid(f"shuffle = {shuffle!r} is a {type(shuffle).__name__}; give True or False")
+    unweighted = weights is False or weights is None
+    if sampler is not None:
+        if not unweighted:
+            raise invalid("weights and sampler are both given; give sampler=Weighted(...) alone")
+        return opened, sampler
+    if unweighted:
+        return opened, drt.Shuffle(seed) if shuffle else drt.Sequential()
+    if not shuffle:
+        raise invalid("weights are for random draws, and shuffle=False asks for none; leave one of them out")
+    weighted: Any = opened if weights is True else opened.with_weights(weights)  # type: ignore[arg-type]
+    return weighted, drt.Weighted(seed)
