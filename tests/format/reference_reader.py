@@ -18,13 +18,13 @@ import zstandard
 HEADER, TRAILER = 64, 64
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """The cache breaks a rule of the format."""
 
 
 def need(condition: bool, rule: str) -> None:
     if not condition:
-        raise Broken(rule)
+        raise BrokenError(rule)
 
 
 @dataclass

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 import datasetrt as drt
-from tests.format.reference_reader import Broken, read_cache
+from tests.format.reference_reader import BrokenError, read_cache
 
 FOLDER = Path(__file__).parents[2] / "testdata" / "caches" / "format-1"
 
 
 def _builder() -> ModuleType:
     spec = importlib.util.spec_from_file_location("golden_builder", FOLDER / "build.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -70,6 +71,13 @@ def test_this_release_writes_the_same_bytes(case: str, tmp_path: Path) -> None:
     assert files(BUILDER.build(case, tmp_path)) == files(FOLDER / case)
 
 
+def refused(folder: Path) -> bool:
+    try:
+        return not drt.open_dataset(folder).verify().ok
+    except drt.DatasetRTError:
+        return True
+
+
 @pytest.mark.parametrize("case", ["plain", "zstd"])
 def test_both_readers_refuse_every_flipped_byte(case: str, tmp_path: Path) -> None:
     folder = tmp_path / case
@@ -78,10 +86,8 @@ def test_both_readers_refuse_every_flipped_byte(case: str, tmp_path: Path) -> No
         original = path.read_bytes()
         for at in range(0, len(original), 7):
             path.write_bytes(original[:at] + bytes([original[at] ^ 0x10]) + original[at + 1 :])
-            with pytest.raises((Broken, ValueError, KeyError)):
+            with pytest.raises((BrokenError, ValueError, KeyError)):
                 read_cache(folder)
-            with pytest.raises(drt.DatasetRTError):
-                report = drt.open_dataset(folder).verify()
-                raise drt.CorruptionError(str(report)) if not report.ok else AssertionError((path.name, at))
+            assert refused(folder), (path.name, at)
         path.write_bytes(original)
     assert drt.open_dataset(folder).verify().ok
