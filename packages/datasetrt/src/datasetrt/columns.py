@@ -37,10 +37,12 @@ class BatchMetadata(dict[str, npt.NDArray[Any]]):
         """
         import polars as pl
 
-        return pl.DataFrame([_series(pl, name, values) for name, values in self.items()])
+        return pl.DataFrame([_series(name, values) for name, values in self.items()])
 
 
-def _series(pl: Any, name: str, values: npt.NDArray[Any]) -> pl.Series:
+def _series(name: str, values: npt.NDArray[Any]) -> pl.Series:
+    import polars as pl
+
     if isinstance(values, np.ma.MaskedArray):
         types = {"b": pl.Boolean, "i": pl.Int64, "f": pl.Float64}
         return pl.Series(name, values.tolist(), dtype=types[values.dtype.kind])

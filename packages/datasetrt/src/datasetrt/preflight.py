@@ -20,7 +20,7 @@ def check_workers(source: MapSource[Any], config: WriterConfig) -> None:
     Raises:
         InvalidInputError: Names the culprit, the function or the first item, and the cure.
     """
-    if False:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
         # This is a worker that imports the main script, which would start the same write again.
         raise invalid(
             f"source {source.name!r} is being written while a new process imports the main script; "
