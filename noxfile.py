@@ -19,6 +19,13 @@ nox.options.sessions = ["lint", "types", "rust", "tests", "docs", "examples"]
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "dist"
 ADAPTERS = ("torch", "jax", "tf")
+# Sessions of their own run the others: with mypy, or with one framework each.
+CORE_TESTS = [
+    "-m",
+    "not docs",
+    "--ignore=tests/typing",
+    *(f"--ignore=tests/adapters/{name}" for name in ADAPTERS),
+]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -47,7 +54,7 @@ def types(session: nox.Session) -> None:
     _install_product(session, "types")
     session.run("mypy")
     session.run("python", "-m", "mypy.stubtest", "datasetrt._core")
-    _pytest(session, "-m", "types")
+    _pytest(session, "tests/typing")
 
 
 @nox.session
@@ -66,21 +73,21 @@ def rust(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Tests of the Python packages; arguments go to pytest."""
     _install_product(session, "test")
-    _pytest(session, *(session.posargs or ["-m", "not types and not docs"]))
+    _pytest(session, *(session.posargs or CORE_TESTS))
 
 
 @nox.session(requires=["build"])
 def oldest(session: nox.Session) -> None:
     """The same tests with the oldest versions that the packages accept; not part of the default run."""
     _install_product(session, "test", "--resolution", "lowest-direct")
-    _pytest(session, *(session.posargs or ["-m", "not types and not docs"]))
+    _pytest(session, *(session.posargs or CORE_TESTS))
 
 
 @nox.session(requires=["build"])
 def docs(session: nox.Session) -> None:
     """Run every documented example: docstrings, README and docs; check links and the engine's own docs."""
     _install_product(session, "test")
-    _pytest(session, "-m", "docs")
+    _pytest(session, "tests/repository", "-m", "docs")
     _cargo(session, "doc", "--package", "datasetrt-core", "--no-deps", env={"RUSTDOCFLAGS": "-D warnings"})
 
 
