@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pytest
 
 import datasetrt as drt
-from datasetrt.pool import CHUNKS_AHEAD, SMALL_CHUNK_BYTES, map_in_workers
+from datasetrt.pool import CHUNK_ITEMS, ITEMS_AHEAD, SMALL_CHUNK_BYTES, map_in_workers
 from datasetrt.source import map_here
 from tests.rows import wait_for_files
 
@@ -67,6 +67,16 @@ def uneven(item: int) -> Any:
 def slow_at_first(item: int) -> drt.CacheInput:
     time.sleep(0.3 if item == 0 else 0)
     return drt.CacheInput(b"x" * 1000, {"i": item})
+
+
+def very_slow_at_first(item: int) -> drt.CacheInput:
+    time.sleep(2.0 if item == 0 else 0)
+    return drt.CacheInput(b"", {"i": item})
+
+
+def interrupts_itself(item: int) -> drt.CacheInput:
+    os.kill(os.getpid(), signal.SIGINT)
+    return drt.CacheInput(b"", {"i": item})
 
 
 def nothing(item: int) -> None:
@@ -221,9 +231,9 @@ def test_items_are_sent_one_by_one_and_only_so_far_ahead() -> None:
         def __reduce__(self) -> Any:
             raise AssertionError("the sequence itself must not be sent")
 
-    with closing(map_in_workers(drt.MapSource("m", Watched(), slow_at_first), config(3), 0)) as results:
+    with closing(map_in_workers(drt.MapSource("m", Watched(), very_slow_at_first), config(3), 0)) as results:
         next(results)
-    assert max(asked) < 3 * CHUNKS_AHEAD * 1024
+    assert 1000 < max(asked) < 3 * (ITEMS_AHEAD + CHUNK_ITEMS)
 
 
 def test_what_waits_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,6 +405,19 @@ def test_a_progress_function_that_raises_ends_the_workers(tmp_path: Path) -> Non
 def slow_a_little(item: int) -> drt.CacheInput:
     time.sleep(0.002)
     return drt.CacheInput(b"", {"i": item})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_end_by_themselves_when_all_is_done(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasetrt.pool.LAST_SECONDS", 60.0)
+    begin = time.monotonic()
+    assert len(mapped(slow_at_first, range(9), 3, method)) == 9
+    assert time.monotonic() - begin < 30
+    assert_no_workers()
+
+
+def test_workers_ignore_ctrl_c() -> None:
+    assert len(mapped(interrupts_itself, range(9))) == 9
 
 
 SCRIPT = """

@@ -18,7 +18,8 @@ class BatchMetadata(dict[str, npt.NDArray[Any]]):
     anywhere in the dataset is a masked array in every batch. The arrays are the caller's own.
 
     Example:
-        >>> columns = ds.take([0, 1]).metadata
+        >>> import datasetrt as drt
+        >>> columns = drt.testing.tiny_dataset().take([0, 1]).metadata
         >>> columns["label"].tolist()
         [0, 1]
         >>> columns.to_polars().height
@@ -32,6 +33,8 @@ class BatchMetadata(dict[str, npt.NDArray[Any]]):
             A frame with the columns in their order, one row a sample.
 
         Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
             >>> ds.take([0, 1]).metadata.to_polars()["label"].to_list()
             [0, 1]
         """

@@ -3,7 +3,7 @@
 This process runs no thread and holds no lock for it: it asks for the next sample, and while that is not
 there it waits on the pipes of all workers and on their deaths. Items travel in chunks that take a worker
 about ``CHUNK_SECONDS``; a worker sends its samples back in parts while it goes on. What is ahead of the next
-sample is bounded in chunks, and in bytes: a worker whose samples nobody reads stops at its full pipe.
+sample is bounded in items, and in bytes: a worker whose samples nobody reads stops at its full pipe.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ CHUNK_SECONDS = 0.05
 CHUNK_ITEMS = 1024
 #: … or, unless it is a single item, larger than this when pickled.
 CHUNK_BYTES = 1 << 20
-#: Chunks per worker that may be sent, or back and not yet asked for.
-CHUNKS_AHEAD = 4
+#: Items per worker that may be out, or back and not yet asked for: while one takes long, others go on.
+ITEMS_AHEAD = 4 * CHUNK_ITEMS
 #: A busy worker gets its next chunk only if it is smaller than this: it must fit in the pipe, because a
 #: worker that waits for us to read its samples reads nothing, and two that both send wait for ever.
 SMALL_CHUNK_BYTES = 16 * 1024
@@ -94,6 +94,7 @@ class _Pool:
         #: All chunks whose samples were not all handed out, in the order of the items.
         self._chunks: deque[_Chunk] = deque()
         self._next_item = start_item
+        self._items_out = 0
         self._chunk_items = 1
         #: The next chunk, pickled, while no worker accepts it.
         self._packed: tuple[range, bytes] | None = None
@@ -130,13 +131,14 @@ class _Pool:
                     raise part.failure.restored(self._source.name)
             if chunk.finished:
                 self._chunks.popleft()
+                self._items_out -= len(chunk.items)
             else:
                 self._receive(chunk.worker)
 
     def _send_chunks(self) -> None:
         """Give items to the workers that can take them."""
         for worker in sorted(self._workers, key=lambda each: len(each.chunks)):
-            if len(self._chunks) >= CHUNKS_AHEAD * self._most:
+            if self._items_out >= ITEMS_AHEAD * self._most:
                 return
             self._packed = self._packed or self._pack_chunk()
             if self._packed is None:
@@ -165,6 +167,7 @@ class _Pool:
         chunk = _Chunk(items, worker)
         worker.chunks.append(chunk)
         self._chunks.append(chunk)
+        self._items_out += len(items)
         try:
             worker.pipe.send_bytes(message)
         except OSError:
