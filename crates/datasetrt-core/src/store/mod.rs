@@ -4,6 +4,8 @@
 //! enough that a test can count its operations and fail or stop at any of them. Readers use
 //! [`file::ReadFile`], which never shares a file position and needs no lock.
 
+#[cfg(feature = "testing")]
+pub mod fault;
 pub mod file;
 pub mod local;
 pub mod lock;
