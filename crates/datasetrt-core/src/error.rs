@@ -146,7 +146,7 @@ struct Details {
 impl Error {
     /// An error with its one-line message: what is wrong, the values, the cure.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let message = message.into().replace(['\n', '\r'], " ");
+        let message: String = message.into().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         Error(Box::new(Details {
             kind,
             message,
@@ -264,6 +264,6 @@ mod tests {
 
     #[test]
     fn messages_stay_on_one_line() {
-        assert_eq!(Error::new(ErrorKind::Io, "a\nb").to_string(), "a b");
+        assert_eq!(Error::new(ErrorKind::Io, "a\nb\0c").to_string(), "a b c");
     }
 }

@@ -1,5 +1,6 @@
 //! Stops, fails or tears a write at each of its storage operations. Afterwards there is no cache or a
 //! whole one, what was there before still opens, and the next write gives the bytes of an undisturbed one.
+#![expect(clippy::unwrap_used, reason = "a test: a failure is its message")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 use pyo3_arrow::PyRecordBatch;
 
 use crate::buffer::PayloadBuffer;
-use crate::error::{OrRaise as _, invalid};
+use crate::error::{OrRaise as _, invalid, repr};
 use crate::metadata;
 use crate::sample::{CachedSample, Row};
 
@@ -108,6 +108,11 @@ impl SampleBatch {
     }
 
     fn record_batch(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        if self.columns.schema_ref().index_of("data").is_ok() {
+            let message =
+                "a metadata column is named 'data', as the payloads are in Arrow; use payloads and metadata";
+            return Err(invalid(py, message));
+        }
         let data: ArrayRef = Arc::new(self.data_column(py)?);
         let mut fields = vec![Arc::new(Field::new("data", DataType::LargeBinary, false))];
         fields.extend(self.columns.schema_ref().fields().iter().cloned());
@@ -141,7 +146,7 @@ impl SampleBatch {
                 places.map(|at| self.sample(py, usize::try_from(at)?)).collect::<PyResult<Vec<_>>>()?;
             return Ok(PyList::new(py, samples)?.into_any());
         }
-        let row = crate::input::row(py, index.extract()?, self.rows.len() as u64)?;
+        let row = crate::input::index(index, self.rows.len() as u64)?;
         Ok(Bound::new(py, self.sample(py, usize::try_from(row)?)?)?.into_any())
     }
 
@@ -242,37 +247,44 @@ impl SampleBatch {
         &self,
         py: Python<'py>,
         dtype: Bound<'py, PyAny>,
-        shape: Option<Vec<usize>>,
+        shape: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let shape = shape.unwrap_or_default();
+        let refused = |what: String| invalid(py, format!("as_array: {what}"));
         let numpy = py.import("numpy")?;
-        let dtype = numpy.call_method1("dtype", (dtype,))?;
+        let dtype =
+            numpy.call_method1("dtype", (dtype,)).map_err(|e| refused(format!("no such dtype: {e}")))?;
         if dtype.getattr("hasobject")?.extract()? {
-            return Err(invalid(
-                py,
-                "as_array cannot make Python objects of bytes; choose a plain dtype, or decode with a codec",
+            return Err(refused(
+                "bytes cannot become Python objects; choose a plain dtype, or decode with a codec".into(),
             ));
         }
+        let shape: Vec<usize> = match shape {
+            None => Vec::new(),
+            Some(shape) => shape
+                .extract()
+                .map_err(|_| refused(format!("shape {} is no tuple of sizes", repr(&shape))))?,
+        };
         let length = self.one_length().map_err(|(a, b)| {
-            invalid(py, format!("payloads have different sizes (such as {a} and {b} bytes) and cannot be one array; use payloads or a codec"))
+            refused(format!(
+                "payloads have different sizes, such as {a} and {b} bytes; use payloads or a codec"
+            ))
         })?;
         let item: usize = dtype.getattr("itemsize")?.extract()?;
         let wanted = shape.iter().try_fold(item, |size, side| size.checked_mul(*side));
-        if wanted != Some(length) {
-            let shown = wanted.map_or_else(|| "too many".to_owned(), |n| n.to_string());
-            return Err(invalid(
-                py,
-                format!(
-                    "payloads have {length} bytes, dtype {dtype} of shape {shape:?} needs {shown}; give the dtype and shape that were packed"
-                ),
-            ));
+        if wanted != Some(length) && !self.rows.is_empty() {
+            let needed = wanted.map_or_else(|| "too many".to_owned(), |n| n.to_string());
+            return Err(refused(format!(
+                "payloads have {length} bytes, dtype {dtype} of shape {shape:?} needs {needed}; give those that were packed"
+            )));
         }
         let full: Vec<usize> = std::iter::once(self.rows.len()).chain(shape).collect();
-        if length == 0 || self.rows.is_empty() {
-            return numpy.call_method1("zeros", (full, dtype));
-        }
-        let flat = numpy.call_method1("frombuffer", (self.view(py)?, dtype))?;
-        flat.call_method1("reshape", (full,))
+        let made = if length == 0 || self.rows.is_empty() {
+            numpy.call_method1("zeros", (full, dtype))
+        } else {
+            let flat = numpy.call_method1("frombuffer", (self.view(py)?, dtype));
+            flat.and_then(|flat| flat.call_method1("reshape", (full,)))
+        };
+        made.map_err(|e| refused(format!("NumPy refuses it: {e}")))
     }
 
     #[pyo3(signature = (requested_schema = None))]

@@ -90,20 +90,23 @@ impl PayloadBuffer {
     }
 }
 
-/// Runs `work` on the bytes of a C-contiguous buffer of any element type.
-///
-/// Other threads may write to it meanwhile only by breaking the buffer protocol's rule for readers;
-/// `work` must not run Python code.
-pub(crate) fn with_bytes<T>(object: &Bound<'_, PyAny>, work: impl FnOnce(&[u8]) -> T) -> PyResult<Option<T>> {
-    let buffer = PyUntypedBuffer::get(object)?;
-    if !buffer.is_c_contiguous() {
-        return Ok(None);
+/// A C-contiguous buffer of any element type, held while its bytes are looked at.
+pub(crate) struct Contiguous(PyUntypedBuffer);
+
+impl Contiguous {
+    /// The object's buffer; nothing if it has none of this kind, such as a scalar without a shape.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
+        PyUntypedBuffer::get(object).ok().filter(PyUntypedBuffer::is_c_contiguous).map(Contiguous)
     }
-    let length = buffer.len_bytes();
-    let Some(start) = NonNull::new(buffer.buf_ptr().cast::<u8>()).filter(|_| length > 0) else {
-        return Ok(Some(work(&[])));
-    };
-    // SAFETY: a C-contiguous buffer is `len_bytes` initialised bytes from `buf_ptr` on, kept by `buffer`.
-    let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), length) };
-    Ok(Some(work(bytes)))
+
+    /// The bytes. Other threads may write to them meanwhile only by breaking the buffer protocol's rule for
+    /// readers; the caller runs no Python code while it has them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let length = self.0.len_bytes();
+        let Some(start) = NonNull::new(self.0.buf_ptr().cast::<u8>()).filter(|_| length > 0) else {
+            return &[];
+        };
+        // SAFETY: a C-contiguous buffer is `len_bytes` initialised bytes from `buf_ptr` on, kept by `self.0`.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
+    }
 }

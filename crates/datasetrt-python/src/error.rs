@@ -26,7 +26,7 @@ pub(crate) fn to_py(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 fn build<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
-    let path = error.path().map(|path| path.display().to_string());
+    let path = error.path().map(std::path::Path::as_os_str);
     let arguments = (
         class_name(error.class()),
         error.kind().code(),

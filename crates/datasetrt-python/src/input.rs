@@ -3,11 +3,12 @@
 use datasetrt_core::metadata::{Value, int_overflow, unsupported_value};
 use datasetrt_core::{Error, ErrorKind};
 use numpy::{PyArray1, PyArrayMethods};
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMemoryView, PyString, PyTuple, PyType};
 
-use crate::buffer::with_bytes;
+use crate::buffer::Contiguous;
 use crate::error::{invalid, repr, to_py, type_name};
 
 /// A metadata value whose text still belongs to Python.
@@ -78,12 +79,29 @@ impl<'py> Input<'py> {
             );
             to_py(py, &Error::new(ErrorKind::InvalidArgument, message).at_sample(sample))
         };
-        match with_bytes(&self.data, |bytes| work(bytes, &row)) {
-            Ok(Some(done)) => Ok(done),
-            Ok(None) => Err(not_a_buffer("a buffer that is not C-contiguous")),
-            Err(_) => Err(not_a_buffer(&format!("an object of type {}", type_name(&self.data)))),
+        let Ok(view) = PyMemoryView::from(&self.data) else {
+            return Err(not_a_buffer(&format!("an object of type {}", type_name(&self.data))));
+        };
+        if holds_pointers(&view.getattr("format")?.extract::<String>()?) {
+            return Err(not_a_buffer("a buffer of Python objects or pointers"));
         }
+        if !view.getattr("c_contiguous")?.extract::<bool>()? {
+            return Err(not_a_buffer("a buffer that is not C-contiguous"));
+        }
+        if let Some(buffer) = Contiguous::of(&self.data) {
+            return Ok(work(buffer.bytes(), &row));
+        }
+        // Scalars of NumPy and ctypes have no shape; memoryview copies them.
+        let copy = view.call_method0("tobytes")?.cast_into::<PyBytes>()?;
+        Ok(work(copy.as_bytes(), &row))
     }
+}
+
+/// Whether a buffer's format (that of the struct module, with NumPy's extensions) names addresses: their
+/// bytes mean nothing in another process. Names of fields stand between colons.
+fn holds_pointers(format: &str) -> bool {
+    let types = format.split(':').step_by(2);
+    types.flat_map(str::chars).any(|c| matches!(c, 'O' | 'P' | '&' | 'X'))
 }
 
 fn bad_text(py: Python<'_>, sample: u64, what: &str) -> PyErr {
@@ -181,11 +199,30 @@ pub(crate) fn rows(indices: &Bound<'_, PyAny>, len: u64) -> PyResult<Vec<u64>> {
     array.as_array().iter().map(row).collect()
 }
 
+/// An index of any integer type; whole numbers beyond int64 are out of range like any other.
+pub(crate) fn index(given: &Bound<'_, PyAny>, len: u64) -> PyResult<u64> {
+    let py = given.py();
+    if given.is_instance_of::<PyBool>() {
+        return Err(invalid(
+            py,
+            "an index must be an integer, not a bool; use int(...) if it is meant as a number",
+        ));
+    }
+    match given.extract::<i64>() {
+        Ok(index) => row(py, index, len),
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
+            let message = format!("the index is beyond 64 bits: there are {len} samples");
+            Err(to_py(py, &Error::new(ErrorKind::IndexOutOfRange, message)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// One row number in `[0, len)`; a negative one counts from the end.
 pub(crate) fn row(py: Python<'_>, index: i64, len: u64) -> PyResult<u64> {
     let row = if index < 0 { len.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };
     row.filter(|row| *row < len).ok_or_else(|| {
-        let message = format!("index {index} is out of range: the dataset has {len} samples");
+        let message = format!("index {index} is out of range: there are {len} samples");
         to_py(py, &Error::new(ErrorKind::IndexOutOfRange, message))
     })
 }

@@ -16,6 +16,8 @@ use pyo3::prelude::*;
 /// The native module of datasetrt; use the names of the package `datasetrt` instead.
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // NumPy's C interface is loaded here, and not in the middle of a call, where Ctrl-C could interrupt it.
+    numpy::PyArray1::<i64>::zeros(module.py(), 0, false);
     module.add("version", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<batch::SampleBatch>()?;
     module.add_class::<buffer::PayloadBuffer>()?;

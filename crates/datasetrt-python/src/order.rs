@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use datasetrt_core::sampler::{EpochOrder, Order as CoreOrder, Sampler};
+use datasetrt_core::{Error, ErrorKind};
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 
@@ -33,6 +34,11 @@ fn bind(py: Python<'_>, view: &View, sampler: &Sampler) -> PyResult<Order> {
     let weights = view.dataset.selection().weights.clone();
     let rows = view.dataset.len();
     Ok(Order { order: py.detach(|| sampler.bind(rows, weights)).or_raise(py)?, last: Mutex::default() })
+}
+
+fn too_many(positions: usize) -> Error {
+    let message = format!("{positions} positions do not fit in memory; ask for fewer at once");
+    Error::new(ErrorKind::InvalidArgument, message)
 }
 
 #[pymethods]
@@ -89,7 +95,9 @@ impl Order {
         })?;
         let length = usize::try_from(length)?;
         let fill = || {
-            let mut rows = vec![0u64; length];
+            let mut rows = Vec::new();
+            rows.try_reserve_exact(length).map_err(|_| too_many(length))?;
+            rows.resize(length, 0u64);
             self.epoch(epoch)?.fill(start, &mut rows)?;
             Ok(rows.into_iter().map(u64::cast_signed).collect::<Vec<i64>>())
         };

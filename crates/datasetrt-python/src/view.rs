@@ -1,5 +1,6 @@
 //! The active table, as the Python package uses it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::RecordBatchReader;
@@ -35,7 +36,7 @@ impl View {
 impl View {
     #[staticmethod]
     #[pyo3(signature = (paths, *, max_open_shards))]
-    fn open(py: Python<'_>, paths: Vec<String>, max_open_shards: usize) -> PyResult<Self> {
+    fn open(py: Python<'_>, paths: Vec<PathBuf>, max_open_shards: usize) -> PyResult<Self> {
         let open = || Dataset::open(&paths, ReadOptions { max_open_shards });
         Ok(View::new(py.detach(open).or_raise(py)?))
     }
@@ -105,6 +106,9 @@ impl View {
     }
 
     fn table(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
+        // Loaded here, where a damaged file is our error and not that of whoever reads the stream.
+        let load = || self.dataset.caches().iter().try_for_each(|cache| cache.table().map(drop));
+        py.detach(load).or_raise(py)?;
         Ok(PyRecordBatchReader::new(Box::new(Table(self.dataset.export().or_raise(py)?))))
     }
 
@@ -154,7 +158,7 @@ impl View {
                 record(
                     py,
                     [
-                        ("path", cache.folder().display().to_string().into_pyobject(py)?.into_any()),
+                        ("path", cache.folder().as_os_str().into_pyobject(py)?.into_any()),
                         ("name", manifest.name.as_str().into_pyobject(py)?.into_any()),
                         ("cache_id", cache.cache_id().into_pyobject(py)?.into_any()),
                         ("sample_count", manifest.sample_count.into_pyobject(py)?.into_any()),
@@ -215,7 +219,7 @@ impl Progress for Watch {
 }
 
 fn problem<'py>(py: Python<'py>, problem: &Error) -> PyResult<Bound<'py, PyDict>> {
-    let path = problem.path().map(|path| path.display().to_string());
+    let path = problem.path().map(Path::as_os_str);
     record(
         py,
         [

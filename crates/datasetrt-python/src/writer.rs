@@ -112,6 +112,8 @@ impl Writer {
             .map(|columns| columns.into_iter().map(column).collect::<PyResult<Vec<_>>>())
             .transpose()?;
         let compression = Compression::parse(compression, compression_level).or_raise(py)?;
+        // As the engine does: a source may change the working directory.
+        let root = std::path::absolute(&root).unwrap_or(root);
         let options = WriteOptions {
             root,
             name,
@@ -185,7 +187,7 @@ impl Writer {
         let writer = self.take(py)?;
         let published = py.detach(|| writer.finish()).or_raise(py)?;
         let options = &self.options;
-        let path = options.root.join(&options.name).display().to_string();
+        let path = options.root.join(&options.name).into_os_string();
         let resumed_at = (self.resumed.samples > 0).then_some(self.resumed.samples);
         record(
             py,

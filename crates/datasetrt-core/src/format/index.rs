@@ -41,7 +41,7 @@ pub fn check_header(block: &[u8; HEADER_BYTES], samples: u64) -> Result<()> {
         return Err(Error::new(
             ErrorKind::IndexChecksum,
             format!(
-                "index.bin has a damaged header ({rows} rows, {samples} expected); write the cache again"
+                "index.bin has a damaged header ({rows} rows, {samples} expected); rebuild the cache with on_stale='rebuild'"
             ),
         ));
     }

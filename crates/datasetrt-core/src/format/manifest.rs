@@ -281,7 +281,7 @@ fn unsealed(bytes: &[u8]) -> Error {
         }
         _ => Error::new(
             ErrorKind::ManifestChecksum,
-            "manifest.json is damaged: it does not match its own checksum; restore it or write the cache again",
+            "manifest.json is damaged: it does not match its own checksum; restore it, or rebuild the cache with on_stale='rebuild'",
         ),
     }
 }
@@ -290,7 +290,7 @@ fn unsupported(version: u64) -> Error {
     Error::new(
         ErrorKind::UnsupportedVersion,
         format!(
-            "cache has format version {version}, this release reads version {VERSION}; upgrade datasetrt or write the cache again"
+            "cache has format version {version}, this release reads version {VERSION}; upgrade datasetrt, or rebuild the cache with on_stale='rebuild'"
         ),
     )
 }
@@ -298,7 +298,10 @@ fn unsupported(version: u64) -> Error {
 fn bad(message: impl AsRef<str>) -> Error {
     Error::new(
         ErrorKind::BadManifest,
-        format!("manifest.json is not valid: {}; write the cache again", message.as_ref()),
+        format!(
+            "manifest.json is not valid: {}; rebuild the cache with on_stale='rebuild'",
+            message.as_ref()
+        ),
     )
 }
 

@@ -91,13 +91,7 @@ impl<'a> Frame<'a> {
             ));
         };
         if payload_bytes > rules.max_payload_bytes {
-            return Err(bad(
-                sample_id,
-                format!(
-                    "record states {payload_bytes} payload bytes, the whole cache has {}",
-                    rules.max_payload_bytes
-                ),
-            ));
+            return Err(too_long(rules, sample_id, payload_bytes));
         }
         let identity = Identity {
             record_key: rules.record_key,
@@ -138,6 +132,9 @@ pub fn verify_raw(rules: &Rules, sample_id: u64, head: &[u8; RAW_FRAME_BYTES], p
         return Err(bad(sample_id, format!("record tag {tag} does not belong to compression 'none'")));
     }
     let length = payload.len() as u64;
+    if length > rules.max_payload_bytes {
+        return Err(too_long(rules, sample_id, length));
+    }
     let identity = Identity {
         record_key: rules.record_key,
         sample_id,
@@ -160,6 +157,13 @@ fn compare(identity: &Identity, expected: u64, stored: &[u8]) -> Result<()> {
         identity.sample_id,
         format!("checksum {found:016x} found, {expected:016x} expected"),
     ))
+}
+
+fn too_long(rules: &Rules, sample_id: u64, length: u64) -> Error {
+    bad(
+        sample_id,
+        format!("record states {length} payload bytes, the whole cache has {}", rules.max_payload_bytes),
+    )
 }
 
 fn bad(sample_id: u64, message: String) -> Error {

@@ -37,7 +37,9 @@ pub(super) struct Decoded {
 pub(super) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::BadMetadata,
-        format!("metadata is damaged: {what}; restore the file or write the cache again"),
+        format!(
+            "metadata is damaged: {what}; restore the file, or rebuild the cache with on_stale='rebuild'"
+        ),
     )
 }
 

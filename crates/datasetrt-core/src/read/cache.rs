@@ -1,5 +1,6 @@
 //! One cache: opened in stages, each trusting only what the one before has checked.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::format::checksum::{Digest, FileHasher};
 use crate::format::manifest::{self, Manifest};
 use crate::format::names;
 use crate::format::record::Rules;
-use crate::metadata::{ColumnInfo, ColumnType, Table, TableSource};
+use crate::metadata::{ColumnInfo, ColumnType, Table, TableSource, check_column_name};
 use crate::store::file::ReadFile;
 
 /// How caches are read.
@@ -69,12 +70,14 @@ impl Cache {
             Manifest::decode(&bytes).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))?;
         check_shard_sizes(&folder, &manifest)?;
         let index = open_sized(&folder.join(names::INDEX), manifest.index.bytes)?;
-        let index = Index::open(index, &manifest)?;
+        let located =
+            |e: Error| if e.path().is_some() { e } else { prefixed(&e, &folder, &folder.join(names::INDEX)) };
+        let index = Index::open(index, &manifest).map_err(located)?;
         let metadata = open_sized(&folder.join(names::METADATA), manifest.metadata.bytes)?;
         check_metadata_hash(&metadata, &manifest)?;
         Ok(Cache {
             id: manifest::cache_id(&checksum),
-            columns: columns(&manifest).map_err(|e| e.at_path(folder.join(names::MANIFEST)))?,
+            columns: columns(&manifest).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))?,
             rules: Rules {
                 record_key: manifest.record_key,
                 compression: manifest.compression,
@@ -110,7 +113,17 @@ impl Cache {
     }
 
     pub(super) fn shard(&self, ordinal: u64) -> Result<Arc<OpenShard>> {
-        self.shards.get(&self.manifest, ordinal)
+        self.shards.get(&self.manifest, ordinal).map_err(|e| self.changed().unwrap_or(e))
+    }
+
+    /// Whether another cache has taken the folder since it was opened.
+    fn changed(&self) -> Option<Error> {
+        let bytes = read_manifest(&self.folder).ok()?;
+        let (_, checksum) = Manifest::decode(&bytes).ok()?;
+        let message = || {
+            format!("cache {} was rebuilt since the dataset was opened; open it again", self.folder.display())
+        };
+        (checksum != self.checksum).then(|| Error::new(ErrorKind::Changed, message()).at_path(&self.folder))
     }
 
     pub(super) fn shard_path(&self, ordinal: u64) -> PathBuf {
@@ -121,7 +134,7 @@ impl Cache {
     pub(super) fn locate(&self, error: &Error, sample: u64, place: Place) -> Error {
         let path = self.shard_path(place.shard);
         let message = format!(
-            "{} record of sample {sample} at byte {}: {}; restore the file or write the cache again",
+            "{} record of sample {sample} at byte {}: {}; restore the file, or rebuild the cache with on_stale='rebuild'",
             path.display(),
             place.start,
             error.message()
@@ -194,7 +207,9 @@ fn explain_missing(folder: &Path, error: Error) -> Error {
         }
         Ok(_) if folder.join(names::INDEX).exists() || folder.join(names::SHARDS).exists() => (
             ErrorKind::Unfinished,
-            format!("{shown} has no manifest.json: it was never finished, or damaged; write the cache again"),
+            format!(
+                "{shown} has no manifest.json: it was never finished, or damaged; rebuild the cache with on_stale='rebuild'"
+            ),
         ),
         Ok(_) => (
             ErrorKind::NotACache,
@@ -246,14 +261,23 @@ fn check_hash(hasher: &FileHasher, file: &ReadFile, manifest: &Manifest) -> Resu
         return Ok(());
     }
     let message = format!(
-        "{} does not match the checksum in the manifest; restore it or write the cache again",
+        "{} does not match the checksum in the manifest; restore it, or rebuild the cache with on_stale='rebuild'",
         file.path().display()
     );
     Err(Error::new(ErrorKind::MetadataChecksum, message).at_path(file.path()))
 }
 
 fn columns(manifest: &Manifest) -> Result<Vec<ColumnInfo>> {
+    let mut known = HashSet::new();
     let column = |c: &manifest::Column| {
+        let allowed = check_column_name(&c.name).is_ok() && known.insert(c.name.clone());
+        if !allowed {
+            let shown: String = c.name.chars().take(40).collect();
+            let message = format!(
+                "manifest.json names a column {shown:?}, which is reserved, repeated or no name; rebuild the cache with on_stale='rebuild'"
+            );
+            return Err(Error::new(ErrorKind::BadManifest, message));
+        }
         let ty = ColumnType::parse(&c.type_name);
         ty.map(|ty| ColumnInfo { name: c.name.clone(), ty, null_count: c.null_count }).ok_or_else(|| {
             let shown: String = c.type_name.chars().take(40).collect();

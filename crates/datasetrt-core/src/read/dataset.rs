@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use arrow_array::{Array as _, ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow_schema::Schema;
+use arrow_schema::{DataType, Schema};
 use arrow_select::take::take_record_batch;
 
 use super::cache::{Cache, ReadOptions};
@@ -173,7 +173,11 @@ impl Dataset {
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
     ) -> Result<Self> {
-        self.restore(self.set.check(schema, batches)?)
+        for field in schema.fields() {
+            check_type(field.name(), field.data_type())?;
+        }
+        let sound = |batch: Result<RecordBatch>| batch.and_then(check_values);
+        self.restore(self.set.check(schema, batches.into_iter().map(sound))?)
     }
 
     /// The view of a selection that was made for the same caches.
@@ -225,7 +229,7 @@ impl Dataset {
             set: Arc::clone(&self.set),
             options: self.options,
             selection: Arc::new(canonical(selection, self.set.rows())),
-            delivered: delivered.map(Arc::new),
+            delivered: delivered.filter(|columns| columns.num_columns() > 0).map(Arc::new),
             fingerprint: Arc::default(),
         }
     }
@@ -286,6 +290,40 @@ fn feed_words(words: impl Iterator<Item = u64>, hasher: &mut blake3::Hasher) {
         }
     }
     hasher.update(&piece);
+}
+
+/// Types that other libraries cannot hand back, or that Arrow's own kernels do not take.
+fn check_type(name: &str, ty: &DataType) -> Result<()> {
+    let inner: Vec<&DataType> = match ty {
+        DataType::Union(..)
+        | DataType::Interval(_)
+        | DataType::RunEndEncoded(..)
+        | DataType::ListView(_)
+        | DataType::LargeListView(_) => {
+            let message =
+                format!("column '{name}' has type {ty}, which a table cannot keep; cast it or drop it");
+            return Err(Error::new(ErrorKind::InvalidTable, message));
+        }
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => vec![field.data_type()],
+        DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
+        DataType::Dictionary(_, values) => vec![values],
+        _ => Vec::new(),
+    };
+    inner.into_iter().try_for_each(|ty| check_type(name, ty))
+}
+
+/// Arrays that break Arrow's rules, such as strings that are not UTF-8, would fail far from here.
+fn check_values(batch: RecordBatch) -> Result<RecordBatch> {
+    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        column.to_data().validate_full().map_err(|e| {
+            let message = format!("column '{}' is not a valid Arrow array: {e}; rebuild it", field.name());
+            Error::new(ErrorKind::InvalidTable, message)
+        })?;
+    }
+    Ok(batch)
 }
 
 fn take_rows(batch: &RecordBatch, rows: &[u64]) -> Result<RecordBatch> {

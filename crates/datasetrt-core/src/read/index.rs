@@ -72,7 +72,7 @@ impl Index {
             && end <= span.records_end;
         if !plausible {
             let message = format!(
-                "index.bin places sample {sample} at bytes {start} to {end} of shard {shard}, which cannot be; write the cache again"
+                "index.bin places sample {sample} at bytes {start} to {end} of shard {shard}, which cannot be; rebuild the cache with on_stale='rebuild'"
             );
             return Err(Error::new(ErrorKind::IndexChecksum, message)
                 .at_shard(shard as u64, start)
@@ -132,7 +132,8 @@ fn spans(manifest: &Manifest) -> Vec<Span> {
 }
 
 fn damaged(file: &ReadFile, what: &str) -> Error {
-    let message = format!("{} {what}; restore it or write the cache again", file.path().display());
+    let message =
+        format!("{} {what}; restore it, or rebuild the cache with on_stale='rebuild'", file.path().display());
     Error::new(ErrorKind::IndexChecksum, message).at_path(file.path())
 }
 

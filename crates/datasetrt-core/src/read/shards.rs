@@ -75,7 +75,7 @@ pub(super) fn check_size(path: &Path, found: u64, expected: u64) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "{} has {found} bytes, the manifest says {expected}; restore it or write the cache again",
+        "{} has {found} bytes, the manifest says {expected}; restore it, or rebuild the cache with on_stale='rebuild'",
         path.display()
     );
     Err(Error::new(ErrorKind::FileSize, message).at_path(path))
@@ -88,6 +88,7 @@ fn placed(error: &Error, path: &Path, ordinal: u64, offset: u64) -> Error {
 }
 
 fn mismatch(path: &Path, ordinal: u64, what: &str) -> Error {
-    let message = format!("{} {what}; restore it or write the cache again", path.display());
+    let message =
+        format!("{} {what}; restore it, or rebuild the cache with on_stale='rebuild'", path.display());
     Error::new(ErrorKind::ShardMismatch, message).at_path(path).at_shard(ordinal, 0)
 }

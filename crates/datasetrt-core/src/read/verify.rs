@@ -27,8 +27,16 @@ impl Cache {
         problems.extend(self.verify_manifest().err());
         problems.extend(self.verify_index().err());
         problems.extend(self.verify_metadata().err());
+        let mut payload_bytes = 0;
         for (ordinal, samples) in (0..).zip(self.index.shard_samples()) {
-            self.verify_shard(ordinal, samples, progress, &mut problems)?;
+            payload_bytes += self.verify_shard(ordinal, samples, progress, &mut problems)?;
+        }
+        let stated = self.manifest().payload_bytes;
+        if problems.is_empty() && payload_bytes != stated {
+            let path = self.folder().join(names::MANIFEST);
+            let message =
+                format!("{} states {stated} payload bytes, the records have {payload_bytes}", path.display());
+            problems.push(Error::new(ErrorKind::BadManifest, message).at_path(path));
         }
         Ok(problems)
     }
@@ -73,7 +81,7 @@ impl Cache {
         (first, end): (u64, u64),
         progress: &mut dyn Progress,
         problems: &mut Vec<Error>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let path = self.shard_path(ordinal);
         let file = match open_checked(&path, self.manifest(), ordinal) {
             Ok(file) => file,
@@ -82,7 +90,7 @@ impl Cache {
                 // The records are looked at all the same, so that the list says which are lost.
                 match ReadFile::open(&path) {
                     Ok(file) => file,
-                    Err(_) => return Ok(()),
+                    Err(_) => return Ok(0),
                 }
             }
         };
@@ -91,10 +99,13 @@ impl Cache {
         if file.read_exact_at(&mut head, 0).is_ok() {
             hasher.update(&head);
         }
-        let mut pending = 0;
+        let (mut pending, mut payload_bytes) = (0, 0);
         for sample in first..end {
             match self.verify_record(&file, sample, &mut hasher) {
-                Ok(bytes) => pending += bytes,
+                Ok((stored, payload)) => {
+                    pending += stored;
+                    payload_bytes += payload;
+                }
                 Err(error) => problems.push(error),
             }
             if pending >= 1 << 20 {
@@ -103,26 +114,28 @@ impl Cache {
         }
         progress.advance(pending)?;
         problems.extend(self.check_digest(ordinal, &file, &hasher).err());
-        Ok(())
+        Ok(payload_bytes)
     }
 
-    fn verify_record(&self, file: &ReadFile, sample: u64, hasher: &mut blake3::Hasher) -> Result<u64> {
+    /// The record's length as stored, and its payload's.
+    fn verify_record(&self, file: &ReadFile, sample: u64, hasher: &mut blake3::Hasher) -> Result<(u64, u64)> {
         let place = self.index.place(sample)?;
         let located = |e: &Error| self.locate(e, sample, place);
         let mut record = zeroed(place.end - place.start, file.path())?;
         file.read_exact_at(&mut record, place.start).map_err(|e| located(&e))?;
         hasher.update(&record);
-        self.unpack_whole(sample, place, &record)?;
-        Ok(record.len() as u64)
+        let payload_bytes = self.unpack_whole(sample, place, &record)?;
+        Ok((record.len() as u64, payload_bytes))
     }
 
-    fn unpack_whole(&self, sample: u64, place: Place, record: &[u8]) -> Result<()> {
+    fn unpack_whole(&self, sample: u64, place: Place, record: &[u8]) -> Result<u64> {
         let unpack = || {
             let frame = Frame::parse(self.rules(), sample, record)?;
             frame.verify()?;
-            frame.unpack(&mut zeroed(frame.payload_bytes(), &self.shard_path(place.shard))?)
+            frame.unpack(&mut zeroed(frame.payload_bytes(), &self.shard_path(place.shard))?)?;
+            Ok(frame.payload_bytes())
         };
-        unpack().map_err(|e| self.locate(&e, sample, place))
+        unpack().map_err(|e: Error| self.locate(&e, sample, place))
     }
 
     fn check_digest(&self, ordinal: u64, file: &ReadFile, hasher: &blake3::Hasher) -> Result<()> {

@@ -116,7 +116,10 @@ fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
     match errno {
         Errno::NOENT | Errno::NOTDIR => Error::new(
             ErrorKind::MissingFile,
-            format!("{} is missing; restore it or write the cache again", path.display()),
+            format!(
+                "{} is missing; restore it, or rebuild the cache with on_stale='rebuild'",
+                path.display()
+            ),
         )
         .at_path(path),
         Errno::LOOP | Errno::NXIO => not_a_file(path),
@@ -127,7 +130,10 @@ fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
 fn not_a_file(path: &Path) -> Error {
     Error::new(
         ErrorKind::MissingFile,
-        format!("{} is not a regular file; restore it or write the cache again", path.display()),
+        format!(
+            "{} is not a regular file; restore it, or rebuild the cache with on_stale='rebuild'",
+            path.display()
+        ),
     )
     .at_path(path)
 }

@@ -3,8 +3,8 @@
 use arrow_array::RecordBatch;
 
 use super::StreamOptions;
-use super::plan::Plan;
-use crate::error::{Class, Error, ErrorKind, Result, invalid};
+use super::plan::{MAX_BATCH, Plan};
+use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::read::{Dataset, Failure, Payloads};
 use crate::sampler::{EpochOrder, Order};
 
@@ -101,8 +101,11 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn new(dataset: Dataset, order: Order, plan: Plan, options: StreamOptions) -> Result<Self> {
-        if options.steps_per_read == 0 {
-            return Err(invalid("steps_per_read is 0; choose at least 1"));
+        if options.steps_per_read == 0 || options.steps_per_read > MAX_BATCH {
+            return Err(invalid(format!(
+                "steps_per_read is {}; choose 1 to {MAX_BATCH}",
+                options.steps_per_read
+            )));
         }
         Ok(Source { epoch_order: order.epoch(options.epoch)?, dataset, order, plan, options })
     }
@@ -176,10 +179,15 @@ impl Source {
         }
     }
 
-    /// Damaged bytes of a sample may be replaced; a file that is not there is a mistake of the set-up.
+    /// A damaged record may be replaced. A shard that is missing, cut or another one is no damaged sample.
     fn may_replace(&self, error: &Error) -> bool {
-        self.options.on_corrupt == OnCorrupt::Substitute
-            && error.class() == Class::Corruption
-            && error.kind() != ErrorKind::MissingFile
+        let of_a_record = matches!(
+            error.kind(),
+            ErrorKind::RecordChecksum
+                | ErrorKind::BadRecord
+                | ErrorKind::Decompression
+                | ErrorKind::UnexpectedEnd
+        );
+        self.options.on_corrupt == OnCorrupt::Substitute && of_a_record
     }
 }

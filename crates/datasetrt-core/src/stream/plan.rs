@@ -51,6 +51,9 @@ pub struct Step {
     pub padding: u64,
 }
 
+/// More samples in a batch of one rank are refused: its lists alone would be hundreds of megabytes.
+pub const MAX_BATCH: u64 = 1 << 24;
+
 impl Plan {
     /// The plan of rank `rank` of `world` for the positions `start..length`, `batch` a step and rank.
     pub fn new(
@@ -65,6 +68,9 @@ impl Plan {
             return Err(invalid(format!(
                 "batch_size {batch}, rank {rank}, world_size {world} do not go together; a batch has at least 1 sample and rank is below world_size"
             )));
+        }
+        if batch > MAX_BATCH {
+            return Err(invalid(format!("batch_size is {batch}; choose at most {MAX_BATCH}")));
         }
         if start > length {
             return Err(invalid(format!("position {start} is beyond the {length} positions of the epoch")));

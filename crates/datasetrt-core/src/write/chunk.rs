@@ -45,12 +45,14 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Turns unsealed raw records into final ones: compressed where that helps, with checksums.
+    /// Turns unsealed raw records into final ones: compressed where that helps, with checksums. `proceed` is
+    /// asked before each compression and ends the work with its error.
     pub(super) fn encode(
         mut self,
         record_key: u64,
         method: Compression,
         compressor: &mut Compressor,
+        proceed: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
         if method == Compression::None {
             self.seal(record_key);
@@ -59,6 +61,7 @@ impl Chunk {
         let mut packed = Vec::with_capacity(self.frames.len() / 2);
         let mut start = 0;
         for (sample, info) in (self.first_sample..).zip(&mut self.records) {
+            proceed()?;
             let payload = self.frames.get(start + RAW_FRAME_BYTES..info.end).unwrap_or_default();
             record::append_packed(record_key, sample, payload, method, compressor, &mut packed)?;
             start = info.end;

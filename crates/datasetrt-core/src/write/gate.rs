@@ -39,6 +39,17 @@ impl Gate {
         }
     }
 
+    /// Lets `bytes` in only if that needs no waiting.
+    pub(super) fn enter_if_room(&self, bytes: u64) -> bool {
+        let mut state = lock(&self.state);
+        let room = state.failure.is_none()
+            && (state.inside == 0 || state.inside.saturating_add(bytes) <= self.limit);
+        if room {
+            state.inside = state.inside.saturating_add(bytes);
+        }
+        room
+    }
+
     /// `bytes` have left the pipeline.
     pub(super) fn leave(&self, bytes: u64) {
         let mut state = lock(&self.state);

@@ -70,6 +70,10 @@ impl Writer {
     /// is at it, `invalid-argument` for options that break a rule, or a failed system call.
     pub fn begin(options: WriteOptions, storage: Arc<dyn Storage>) -> Result<Self> {
         options.check()?;
+        let mut options = options;
+        // Absolute from here on: a source may change the working directory.
+        options.root =
+            std::path::absolute(&options.root).map_err(|e| Error::io("resolve", &options.root, &e))?;
         let fresh_rows = RowBuilder::new(options.schema.clone())?;
         let paths = Paths::new(&options.root, &options.name);
         storage.create_dir(&paths.root)?;
@@ -125,6 +129,7 @@ impl Writer {
     ///
     /// `invalid-metadata`, naming sample, field, value and cure; `closed` after the end.
     pub fn push(&mut self, payload: &[u8], row: &[(&str, Value<'_>)], item: u64) -> Result<bool> {
+        self.check_process()?;
         if self.pipeline.is_none() {
             return Err(closed());
         }
@@ -157,11 +162,18 @@ impl Writer {
     ///
     /// The first failure of the pipeline, again at every later call.
     pub fn flush(&mut self) -> Result<()> {
+        self.check_process()?;
         let pipeline = self.pipeline.as_ref().ok_or_else(closed)?;
         if self.records.is_empty() {
             return pipeline.check();
         }
         let frames = std::mem::replace(&mut self.frames, pipeline.recycled());
+        let chunk = self.chunk(frames)?;
+        self.pipeline.as_ref().ok_or_else(closed)?.send(chunk)
+    }
+
+    /// Everything that was pushed since the last chunk.
+    fn chunk(&mut self, frames: Vec<u8>) -> Result<Chunk> {
         let chunk = Chunk {
             sequence: self.next_chunk,
             first_sample: self.chunk_first,
@@ -173,7 +185,18 @@ impl Writer {
         self.row_bytes = 0;
         self.next_chunk += 1;
         self.chunk_first = self.samples;
-        pipeline.send(chunk)
+        Ok(chunk)
+    }
+
+    /// A forked child has the writer's memory, but neither its threads nor a right to its files.
+    fn check_process(&self) -> Result<()> {
+        if self.pid == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Closed,
+            "this writer belongs to the process that was forked; write the cache there",
+        ))
     }
 
     /// Publishes the cache. Until this returns, readers see what was there before.
@@ -213,6 +236,17 @@ impl Writer {
         self.end(true);
     }
 
+    /// Lets an aborted writer store what it holds too, if that needs no waiting.
+    fn keep_last_chunk(&mut self) {
+        if self.options.fingerprint.is_none() || self.records.is_empty() || self.pipeline.is_none() {
+            return;
+        }
+        let frames = std::mem::take(&mut self.frames);
+        if let (Ok(chunk), Some(pipeline)) = (self.chunk(frames), &self.pipeline) {
+            pipeline.send_if_room(chunk);
+        }
+    }
+
     fn end(&mut self, remove: bool) {
         if std::process::id() != self.pid {
             // A forked child has no right to its parent's files and none of its threads.
@@ -221,6 +255,7 @@ impl Writer {
             return;
         }
         let Some(lock) = self.lock.take() else { return };
+        self.keep_last_chunk();
         let durable = self.pipeline.take().map_or(0, Pipeline::abort);
         let keep = self.options.fingerprint.is_some() && durable + self.resumed.samples > 0;
         if remove && !keep {
@@ -244,7 +279,13 @@ fn check_target(storage: &dyn Storage, paths: &Paths, options: &WriteOptions) ->
     let complete = storage.exists(&paths.target.join(names::MANIFEST))?;
     let shown = paths.target.display();
     let refuse = |kind, message| Err(Error::new(kind, message).at_path(&paths.target));
-    if !complete {
+    let ours = || -> Result<bool> {
+        let names = storage.list(&paths.target)?;
+        Ok(!names.is_empty() && staging::stranger(storage, &paths.target)?.is_none())
+    };
+    // A rebuild may also replace what is left of a cache that was damaged.
+    let replaceable = complete || (options.replace && ours()?);
+    if !replaceable {
         return refuse(
             ErrorKind::NameOccupied,
             format!("{shown} exists and is not a cache; choose another name or root, or move it away"),

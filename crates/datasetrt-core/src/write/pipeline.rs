@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::chunk::Chunk;
 use super::gate::Gate;
@@ -31,6 +31,8 @@ pub(super) struct Pipeline {
     complete: Arc<AtomicBool>,
 }
 
+/// How often the writing thread looks for a failure while nothing comes.
+const WAKE: Duration = Duration::from_millis(50);
 /// How long an aborted writer goes on with what it holds: Ctrl-C has to end within a second.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -66,7 +68,7 @@ impl Pipeline {
         let method = options.compression;
         for number in 0..threads {
             let (chunks, encoded, gate) = (chunks.clone(), encoded.clone(), Arc::clone(&gate));
-            let work = move || watched(&gate, || encode(&chunks, &encoded, key, method));
+            let work = move || watched(&gate, || encode(&chunks, &encoded, &gate, key, method));
             pipeline.encoders.push(exec::spawn(&format!("drt-encode-{number}"), work)?);
         }
         let mut commit = Commit { shards, spent, durable, complete };
@@ -87,6 +89,13 @@ impl Pipeline {
         let sent = self.input.as_ref().is_some_and(|input| input.send(chunk).is_ok());
         // The threads are gone only after a failure, and that is what the gate repeats.
         if sent { Ok(()) } else { self.gate.check().and(Err(gone())) }
+    }
+
+    pub(super) fn send_if_room(&self, chunk: Chunk) {
+        if let Some(input) = self.input.as_ref().filter(|_| self.gate.enter_if_room(chunk.gate_bytes)) {
+            // It fails only when the threads are gone, and then nothing can be kept.
+            let _ = input.send(chunk);
+        }
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -124,9 +133,9 @@ impl Drop for Pipeline {
     fn drop(&mut self) {
         self.gate.fail(Error::new(ErrorKind::Closed, "the writer has ended; start a new one"));
         self.input = None;
-        let encoders = self.encoders.drain(..).map(|encoder| exec::join(encoder).err());
-        // The failure that ended the pipeline has been told already; here threads only end.
-        let _failures: Vec<_> = encoders.collect();
+        // Encoders touch no file and end after the record that they are at, which may take seconds: not waited for.
+        self.encoders.clear();
+        // The failure that ended the pipeline has been told already; here the thread only ends.
         if let Some(committer) = self.committer.take() {
             let _failure = exec::join(committer).err();
         }
@@ -138,10 +147,17 @@ fn watched<T>(gate: &Gate, stage: impl FnOnce() -> Result<T>) -> Result<T> {
     exec::guard("a writer thread", stage).inspect_err(|e| gate.fail(e.clone()))
 }
 
-fn encode(chunks: &Receiver<Chunk>, encoded: &Sender<Chunk>, key: u64, method: Compression) -> Result<()> {
+fn encode(
+    chunks: &Receiver<Chunk>,
+    encoded: &Sender<Chunk>,
+    gate: &Gate,
+    key: u64,
+    method: Compression,
+) -> Result<()> {
     let mut compressor = Compressor::new(method)?;
     for chunk in chunks {
-        if encoded.send(chunk.encode(key, method, &mut compressor)?).is_err() {
+        let chunk = chunk.encode(key, method, &mut compressor, &|| gate.check())?;
+        if encoded.send(chunk).is_err() {
             break;
         }
     }
@@ -162,7 +178,16 @@ impl Commit {
         let mut early = BTreeMap::new();
         let mut next = 0;
         let before = self.shards.shards();
-        for chunk in encoded {
+        loop {
+            let chunk = match encoded.recv_timeout(WAKE) {
+                Ok(chunk) => chunk,
+                // A failure elsewhere must not wait for an encoder that is at a large record.
+                Err(RecvTimeoutError::Timeout) => {
+                    gate.check()?;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             early.insert(chunk.sequence, chunk);
             while let Some(chunk) = early.remove(&next) {
                 gate.check()?;
