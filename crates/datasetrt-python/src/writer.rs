@@ -55,10 +55,20 @@ impl Writer {
         let sample = writer.samples();
         let input = Input::new(sample, given)?;
         let full = input.with(sample, |payload, row| writer.push(payload, row, item))?.or_raise(py)?;
-        if full {
-            py.detach(|| writer.flush()).or_raise(py)?;
-        }
-        Ok(())
+        if full { Self::flush(writer, py) } else { Ok(()) }
+    }
+
+    /// Waits without the GIL where the pipeline is full; signals are handled meanwhile.
+    fn flush(writer: &mut CoreWriter, py: Python<'_>) -> PyResult<()> {
+        let mut raised = None;
+        let flushed = py.detach(|| {
+            writer.flush_unless(&mut || {
+                raised = Python::attach(|py| py.check_signals()).err();
+                raised.is_some()
+            })
+        });
+        raised.map_or(Ok(()), Err)?;
+        flushed.or_raise(py)
     }
 
     fn pull_all(

@@ -1,9 +1,12 @@
 //! Back-pressure in bytes, and the first failure of a pipeline.
 
 use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::exec::lock;
+
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Lets bytes into the pipeline up to a limit. Once failed, everybody gets the first failure.
 #[derive(Debug)]
@@ -24,8 +27,9 @@ impl Gate {
         Gate { state: Mutex::default(), changed: Condvar::new(), limit }
     }
 
-    /// Waits until `bytes` fit. Something larger than the limit is let in alone.
-    pub(super) fn enter(&self, bytes: u64) -> Result<()> {
+    /// Waits until `bytes` fit. Something larger than the limit is let in alone. While it waits, `interrupted`
+    /// is asked every tenth of a second whether to give up, which is a failure like any other.
+    pub(super) fn enter(&self, bytes: u64, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         let mut state = lock(&self.state);
         loop {
             if let Some(failure) = &state.failure {
@@ -35,7 +39,20 @@ impl Gate {
                 state.inside = state.inside.saturating_add(bytes);
                 return Ok(());
             }
-            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            let waited = self.changed.wait_timeout(state, ASK_EVERY);
+            let (again, timeout) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = again;
+            if timeout.timed_out() {
+                // Not with the lock held: the answer may take a call into the caller's own code.
+                drop(state);
+                if interrupted() {
+                    self.fail(Error::new(
+                        ErrorKind::Closed,
+                        "the write was interrupted; run it again to resume",
+                    ));
+                }
+                state = lock(&self.state);
+            }
         }
     }
 
@@ -72,15 +89,13 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
-
     #[test]
     fn large_things_pass_alone_and_failures_wake_waiters() {
         let gate = std::sync::Arc::new(Gate::new(10));
-        gate.enter(100).unwrap();
+        gate.enter(100, &mut || false).unwrap();
         let waiting = {
             let gate = std::sync::Arc::clone(&gate);
-            std::thread::spawn(move || gate.enter(1))
+            std::thread::spawn(move || gate.enter(1, &mut || false))
         };
         gate.fail(Error::new(ErrorKind::NoSpace, "full"));
         gate.fail(Error::new(ErrorKind::Io, "later"));
@@ -89,10 +104,18 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupted_wait_is_the_failure_of_all() {
+        let gate = Gate::new(10);
+        gate.enter(10, &mut || false).unwrap();
+        assert_eq!(gate.enter(1, &mut || true).unwrap_err().kind(), ErrorKind::Closed);
+        assert!(gate.check().is_err());
+    }
+
+    #[test]
     fn leaving_lets_the_next_in() {
         let gate = Gate::new(10);
-        gate.enter(10).unwrap();
+        gate.enter(10, &mut || false).unwrap();
         gate.leave(10);
-        gate.enter(10).unwrap();
+        gate.enter(10, &mut || false).unwrap();
     }
 }

@@ -162,6 +162,16 @@ impl Writer {
     ///
     /// The first failure of the pipeline, again at every later call.
     pub fn flush(&mut self) -> Result<()> {
+        self.flush_unless(&mut || false)
+    }
+
+    /// As [`Writer::flush`]. While it waits, `interrupted` is asked every tenth of a second whether to give up;
+    /// then the write has failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::flush`]; `closed` if `interrupted` said so.
+    pub fn flush_unless(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.check_process()?;
         let pipeline = self.pipeline.as_ref().ok_or_else(closed)?;
         if self.records.is_empty() {
@@ -169,7 +179,7 @@ impl Writer {
         }
         let frames = std::mem::replace(&mut self.frames, pipeline.recycled());
         let chunk = self.chunk(frames)?;
-        self.pipeline.as_ref().ok_or_else(closed)?.send(chunk)
+        self.pipeline.as_ref().ok_or_else(closed)?.send(chunk, interrupted)
     }
 
     /// Everything that was pushed since the last chunk.

@@ -84,8 +84,8 @@ impl Pipeline {
         buffer
     }
 
-    pub(super) fn send(&self, chunk: Chunk) -> Result<()> {
-        self.gate.enter(chunk.gate_bytes)?;
+    pub(super) fn send(&self, chunk: Chunk, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        self.gate.enter(chunk.gate_bytes, interrupted)?;
         let sent = self.input.as_ref().is_some_and(|input| input.send(chunk).is_ok());
         // The threads are gone only after a failure, and that is what the gate repeats.
         if sent { Ok(()) } else { self.gate.check().and(Err(gone())) }
