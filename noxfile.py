@@ -14,7 +14,18 @@ nox.needs_version = ">=2025.5.1"  # sessions that require others
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_external_run = True
-nox.options.sessions = ["lint", "types", "rust", "tests", "docs", "examples"]
+nox.options.sessions = [
+    "lint",
+    "types",
+    "rust",
+    "tests",
+    "docs",
+    "examples",
+    "torch",
+    "jax",
+    "tf",
+    "keras_jax",
+]
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "dist"
@@ -106,6 +117,32 @@ def examples(session: nox.Session) -> None:
 
 
 @nox.session(requires=["build"])
+def torch(session: nox.Session) -> None:
+    """Tests and examples of datasetrt-torch, in an environment with PyTorch alone; arguments go to pytest."""
+    _framework(session, "torch", "torch_digits", "torch_ddp")
+
+
+@nox.session(requires=["build"])
+def jax(session: nox.Session) -> None:
+    """Tests and example of datasetrt-jax, in an environment with JAX alone; arguments go to pytest."""
+    _framework(session, "jax", "jax_digits")
+
+
+@nox.session(requires=["build"])
+def tf(session: nox.Session) -> None:
+    """Tests and example of datasetrt-tf, in an environment with TensorFlow alone; arguments go to pytest."""
+    _framework(session, "tf", "tf_digits")
+
+
+@nox.session(requires=["build"])
+def keras_jax(session: nox.Session) -> None:
+    """Keras on JAX, without TensorFlow: what datasetrt-tf offers there."""
+    _install_framework(session, "tf", "test-keras-jax")
+    files = ("tests/adapters/tf/test_fit.py", "tests/adapters/tf/test_frameworks.py")
+    session.run("python", "-m", "pytest", *files, env={"KERAS_BACKEND": "jax"})
+
+
+@nox.session(requires=["build"])
 def quickstart(session: nox.Session) -> None:
     """The main job, once: cache the digits, train, stop, resume. A second run reuses ./cache."""
     _install_product(session, "examples")
@@ -117,15 +154,34 @@ def _group(name: str) -> list[str]:
 
 
 def _install_product(session: nox.Session, group: str, *options: str) -> None:
-    """Install the wheel from dist/, the adapters, and a dependency group."""
+    """Install the wheel from dist/ and a dependency group; the adapters too, without their frameworks."""
+    session.install(*options, "--reinstall-package=datasetrt", _wheel(session), *_group(group))
+    folders = [str(ROOT / "packages" / f"datasetrt-{name}") for name in ADAPTERS]
+    session.install("--no-deps", "--reinstall", *folders)
+
+
+def _framework(session: nox.Session, name: str, *examples: str) -> None:
+    """Install the wheel and one adapter with its framework, run its tests and its examples."""
+    _install_framework(session, name, f"test-{name}")
+    _pytest(session, *(session.posargs or [f"tests/adapters/{name}"]))
+    root = Path(session.create_tmp()) / "examples"
+    shutil.rmtree(root, ignore_errors=True)
+    for example in examples:
+        session.run("python", f"examples/{example}.py", str(root))
+
+
+def _install_framework(session: nox.Session, name: str, group: str) -> None:
+    adapter = f"datasetrt-{name}"
+    # Same version, new content: without this, what an earlier run installed would be tested.
+    renewed = ("--reinstall-package=datasetrt", f"--reinstall-package={adapter}")
+    session.install(*renewed, _wheel(session), str(ROOT / "packages" / adapter), *_group(group))
+
+
+def _wheel(session: nox.Session) -> str:
     wheels = sorted(WHEELS.glob("datasetrt-*.whl"))
     if len(wheels) != 1:
         session.error(f"one wheel expected in {WHEELS}, {len(wheels)} found; run `nox -s build`")
-    adapters = [f"datasetrt-{name}" for name in ADAPTERS]
-    # Same version, new content: without this, what an earlier run installed would be tested.
-    renewed = [f"--reinstall-package={name}" for name in ("datasetrt", *adapters)]
-    folders = [str(ROOT / "packages" / name) for name in adapters]
-    session.install(*options, *renewed, str(wheels[0]), *folders, *_group(group))
+    return str(wheels[0])
 
 
 def _pytest(session: nox.Session, *arguments: str) -> None:

@@ -79,7 +79,7 @@ def is_unchanged(sample: drt.CachedSample) -> bool:
 
 def has_its_size(sample: drt.CachedSample) -> bool:
     """Whether the decoded picture has the width and height of the table."""
-    return decode(sample).size == (sample.metadata["width"], sample.metadata["height"])
+    return bool(decode(sample).size == (sample.metadata["width"], sample.metadata["height"]))
 
 
 def main(root: Path) -> None:

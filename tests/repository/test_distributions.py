@@ -10,11 +10,6 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("datasetrt", "datasetrt-torch", "datasetrt-jax", "datasetrt-tf")
-PLANNED = {
-    "datasetrt_torch": "TorchDataset EpochSampler make_dataloader NativeLoader collate ShardSpec",
-    "datasetrt_jax": "batches device_batches GrainSource GrainBatchSource",
-    "datasetrt_tf": "dataset raw distributed fit_args cursor",
-}
 
 
 def _workspace_version() -> str:
@@ -39,8 +34,7 @@ def _name(requirement: str) -> str:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_versions_agree(package: str) -> None:
-    module = importlib.import_module(package.replace("-", "_"))
-    assert importlib.metadata.version(package) == module.__version__ == _workspace_version()
+    assert importlib.metadata.version(package) == _workspace_version()
 
 
 def test_the_changelog_begins_with_this_version() -> None:
@@ -76,13 +70,7 @@ def test_licence_texts_are_those_of_the_repository(package: str) -> None:
     assert {"LICENSE-MIT", "LICENSE-APACHE", "py.typed"} <= files
 
 
-@pytest.mark.parametrize(("module", "name"), [(m, n) for m in PLANNED for n in PLANNED[m].split()])
-def test_a_planned_name_of_an_adapter_says_it_is_not_here_yet(module: str, name: str) -> None:
-    with pytest.raises(ImportError, match=rf"{name} yet; datasetrt's own loader works today"):
-        exec(f"from {module} import {name}")
-
-
-@pytest.mark.parametrize("module", PLANNED)
-def test_other_names_of_an_adapter_are_ordinary_mistakes(module: str) -> None:
-    with pytest.raises(AttributeError, match="make_datalaoder"):
-        importlib.import_module(module).make_datalaoder  # noqa: B018
+def test_torch_is_named_where_it_is_missing() -> None:
+    # This environment has no framework; those of the others are asked for when they are needed.
+    with pytest.raises(ImportError, match="pip install"):
+        importlib.import_module("datasetrt_torch")

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import datasetrt as drt
 from datasetrt import codecs
+from tests.rows import RowSource
 
 FIELDS: dict[str, Any] = {"x": ("float32", (2, 3)), "id": ("int64", ())}
 RECORD = {"x": np.ones((2, 3), np.float32), "id": np.int64(7)}
@@ -148,3 +150,17 @@ def test_a_missing_package_names_the_line_to_install_it(
             use()
         assert caught.value.kind == "missing-dependency"
         assert f"pip install datasetrt[{module}]" in str(caught.value)
+
+
+def test_caches_with_different_codecs_are_decoded_by_neither(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    records = [codecs.Record({"x": (kind, (1,))}) for kind in ("float32", "int32")]
+    folders = []
+    for number, codec in enumerate(records):
+        source = RowSource(f"s{number}", [(codec.dumps({"x": np.zeros(1, codec.dtype["x"].base)}), {})])
+        source.codec = codec  # type: ignore[attr-defined]
+        folders.append(drt.write_cache(source, tmp_path, config=quiet).path)
+    both = drt.open_dataset(folders)
+    for codec in records:
+        with pytest.raises(drt.CodecError) as caught:
+            both.loader(batch_size=1, transform=codec)
+        assert caught.value.kind == "codec-mismatch"

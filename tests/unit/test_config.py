@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,3 +69,33 @@ def test_configs_are_frozen_and_compare_and_pickle() -> None:
 def test_reader_config_is_checked_too() -> None:
     with pytest.raises(drt.InvalidInputError, match=r"ReaderConfig\.max_open_shards = 0"):
         drt.ReaderConfig(max_open_shards=0)
+
+
+def test_the_engine_takes_so_many_threads() -> None:
+    assert drt.WriterConfig(threads=1024).threads == 1024
+    with pytest.raises(drt.InvalidInputError, match=r"WriterConfig\.threads = 1025"):
+        drt.WriterConfig(threads=1025)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        drt.WriterConfig.model_construct(threads=0),
+        drt.WriterConfig.model_construct(queue_bytes=-1),
+        drt.WriterConfig().model_copy(update={"compression": "gzip"}),
+    ],
+    ids=["constructed", "negative", "copied"],
+)
+def test_a_config_that_was_not_checked_is_checked_when_it_is_used(
+    config: drt.WriterConfig, tmp_path: Path
+) -> None:
+    source = drt.MapSource("s", range(3), lambda n: drt.CacheInput(b"x", {"n": n}))
+    for write in (drt.write_cache, drt.cache):
+        with pytest.raises(drt.InvalidInputError, match=r"WriterConfig\."):
+            write(source, tmp_path, config=config)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_config_that_was_not_checked_is_checked_when_it_is_used(tiny_folder: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"ReaderConfig\.max_open_shards = -5"):
+        drt.open_dataset(tiny_folder, config=drt.ReaderConfig.model_construct(max_open_shards=-5))

@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,7 +143,196 @@ def test_the_table_has_its_columns_in_order(tiny: drt.CachedDataset) -> None:
     assert frame.columns == ["cache_id", "sample_id", "label", "split", "score", "even", "weight"]
     assert frame["label"].to_list() == [metadata["label"] for _, metadata in ROWS]
     assert frame["weight"].to_list() == [1.0] * 100
-    assert tiny.metadata is frame, "built once"
+
+
+EDITS: dict[str, Callable[[pl.DataFrame], object]] = {
+    "item": lambda frame: frame.__setitem__((0, "label"), 7),
+    "column": lambda frame: frame.__setitem__(["label", "score"], np.ones((100, 2))),
+    "drop": lambda frame: frame.drop_in_place("split"),
+    "names": lambda frame: setattr(frame, "columns", list("abcdefg")),
+    "extend": lambda frame: frame.extend(frame.clone()),
+    "vstack": lambda frame: frame.vstack(frame.clone(), in_place=True),
+    "replace": lambda frame: frame.replace_column(2, pl.Series("label", [7] * 100)),
+    "insert": lambda frame: frame.insert_column(0, pl.Series("first", [7] * 100)),
+    "hstack": lambda frame: frame.hstack([pl.Series("last", [7] * 100)], in_place=True),
+    "scatter": lambda frame: frame["label"].scatter([0], 7),
+    "append": lambda frame: frame["label"].append(pl.Series("label", [7])),
+    "sort": lambda frame: frame["label"].sort(in_place=True),
+    "array": lambda frame: frame["score"].to_numpy(writable=True).fill(7),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_table_that_is_edited_in_place_leaves_the_dataset_alone(edit: str, tiny: drt.CachedDataset) -> None:
+    before = tiny.metadata.to_dicts()
+    EDITS[edit](tiny.metadata)
+    assert tiny.metadata.to_dicts() == before
+    assert numbers(tiny.filter(label=7)) == list(range(7, 100, 10))
+    assert tiny.with_weights(pl.col("score") + 1).metadata["weight"].to_list() == [
+        number / 8 + 1 for number in range(100)
+    ]
+
+
+PREDICATES: dict[str, tuple[Any, ...]] = {
+    "none": (),
+    "true": (True,),
+    "comparison": (pl.col("label") > 6,),
+    "name of a column": ("even",),
+    "several": (pl.col("label") > 2, "even", pl.col("score") < 9),
+    "list of expressions": ([pl.col("label") > 2, pl.col("even")],),
+    "nulls": (pl.when(pl.col("label") > 5).then(True),),
+    "aggregate": (pl.col("label").sum() > 3,),
+    "window": (pl.col("score") == pl.col("score").max().over("label"),),
+    "ranked": (pl.col("score").rank("ordinal", descending=True).over("split") <= 3,),
+    "shifted": (pl.col("label") > pl.col("label").shift(1),),
+    "sorted": (pl.col("label").sort() > 6,),
+    "place": (pl.int_range(pl.len()) % 3 == 1,),
+    "first column": (pl.first() == pl.col("cache_id").first(), pl.col("label") == 3),
+    "last column": (pl.last() == 1.0, pl.col("label") == 3),
+    "nth column": (pl.nth(1) < 10,),
+    "nth column from the end": (pl.nth(-2),),
+    "selector": (~pl.any_horizontal(cs.numeric() == 3),),
+    "boolean selector": (cs.boolean(),),
+    "all columns": (pl.all_horizontal(pl.all().is_not_null()), pl.col("label") == 2),
+    "struct": (pl.struct(pl.all()).struct.field("label") == 2,),
+    "mask": (np.arange(100) % 7 == 0,),
+    "mask as list": ([number % 7 == 0 for number in range(100)],),
+    "mask as series": (pl.Series([number % 7 == 0 for number in range(100)]),),
+    "masks and expression": (np.arange(100) % 7 == 0, pl.Series(np.arange(100) < 50), pl.col("even")),
+    "function": (pl.col("label").map_batches(lambda labels: labels == 4, return_dtype=pl.Boolean),),
+}
+
+
+@pytest.mark.parametrize("which", PREDICATES)
+def test_a_filter_is_what_polars_makes_of_the_table(which: str, tiny: drt.CachedDataset) -> None:
+    given = PREDICATES[which]
+    extra = tiny.metadata.with_columns(row=pl.lit("u"), weight=pl.col("label") + 1.0)
+    for ds in (tiny, tiny.with_metadata(tiny.metadata.reverse()), tiny.with_metadata(extra[::-3])):
+        if len(ds) != 100 and ("mask" in which or "last" in which or "end" in which):
+            continue  # They fit the stored rows and columns alone.
+        table = ds.metadata.filter(*given)
+        if table.is_empty():
+            continue
+        expected = ds.with_metadata(table)
+        found = ds.filter(*given)
+        assert found.metadata.equals(table)
+        assert numbers(found) == numbers(expected)
+        assert found.fingerprint == expected.fingerprint
+
+
+def test_a_filter_takes_a_generator_once(tiny: drt.CachedDataset) -> None:
+    found = tiny.filter(expression for expression in (pl.col("label") > 2, pl.col("even")))
+    assert numbers(found) == [number for number in range(0, 100, 2) if number % 10 > 2]
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [pl.col("row") < 2, pl.col("label"), pl.lit(1), [True, False], None, pl.col("even").head(3)],
+    ids=["no column", "numbers", "number", "short mask", "none", "short expression"],
+)
+def test_what_polars_refuses_comes_through_unchanged(predicate: Any, tiny: drt.CachedDataset) -> None:
+    with pytest.raises(Exception) as theirs:  # noqa: PT011 - whatever it is
+        tiny.metadata.filter(predicate)
+    with pytest.raises(type(theirs.value)) as ours:
+        tiny.filter(predicate)
+    assert type(ours.value) is type(theirs.value)
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_a_column_without_values_needs_no_type(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    rows = [(b"x", {"name": None, "count": None, "score": None, "good": None, "n": n}) for n in range(3)]
+    schema = {"name": str, "count": int, "score": float, "good": bool, "n": int}
+    ds = drt.cache(RowSource("s", rows, schema=schema), tmp_path, config=quiet)
+    untyped = pl.DataFrame(ds.metadata.to_dicts(), infer_schema_length=None).with_columns(note=None)
+    assert untyped.schema["name"] == untyped.schema["count"] == pl.Null
+    view = ds.with_metadata(untyped)
+    assert view.metadata.drop("note").equals(ds.metadata)
+    assert view.metadata.schema["note"] == pl.String
+    assert view[1].metadata == {**ds[1].metadata, "note": None}
+    assert untyped.schema["note"] == pl.Null, "the user's own table stays as it is"
+    with pytest.raises(drt.InvalidInputError, match="weight"):
+        ds.with_metadata(ds.metadata.with_columns(weight=None))
+
+
+NUL_COLUMNS: dict[str, Callable[[pl.DataFrame], Any]] = {
+    "column": lambda frame: frame.with_columns(pl.lit(1).alias("a\0b")),
+    "field": lambda frame: frame.with_columns(x=pl.struct(pl.lit(1).alias("a\0b"))),
+    "field in a list": lambda frame: frame.with_columns(x=pl.concat_list(pl.struct(pl.lit(1).alias("a\0b")))),
+    "arrow": lambda frame: frame.to_arrow().append_column("a\0b", frame.to_arrow()["label"]),
+    "arrow batch": lambda frame: (
+        frame.to_arrow().append_column("a\0b", frame.to_arrow()["label"]).to_batches()[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("which", NUL_COLUMNS)
+def test_a_name_with_a_nul_is_refused_before_it_is_passed_on(which: str, tiny: drt.CachedDataset) -> None:
+    # Polars ends the process where it exports such a name.
+    with pytest.raises(drt.InvalidInputError, match="NUL"):
+        tiny.with_metadata(NUL_COLUMNS[which](tiny.metadata))
+
+
+class Streaming:
+    """An object with the method of a table."""
+
+    def __init__(self, stream: Callable[[], object]) -> None:
+        self.stream = stream
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.stream()
+
+
+def consumed(frame: pl.DataFrame) -> Any:
+    reader = frame.to_arrow().to_reader()
+    reader.read_all()
+    return reader
+
+
+def released(frame: pl.DataFrame) -> Any:
+    capsule = frame.__arrow_c_stream__(None)
+    pl.DataFrame(Streaming(lambda: capsule))
+    return Streaming(lambda: capsule)
+
+
+TABLES: dict[str, Callable[[pl.DataFrame], Any]] = {
+    "lazy frame": lambda frame: frame.lazy(),
+    "series": lambda frame: frame["label"],
+    "consumed": consumed,
+    "released": released,
+    "no capsule": lambda frame: Streaming(lambda: 5),
+    "another capsule": lambda frame: Streaming(lambda: frame.to_arrow().schema.__arrow_c_schema__()),
+    "no method": lambda frame: type("Table", (), {"__arrow_c_stream__": 5})(),
+    "arrow array": lambda frame: frame.to_arrow()["label"],
+    "wide integers": lambda frame: frame.with_columns(x=pl.lit(1).cast(pl.Int128)),
+    "object": lambda frame: object(),
+    "class": lambda frame: pl.DataFrame,
+}
+
+
+@pytest.mark.parametrize("which", TABLES)
+def test_what_is_no_table_is_refused_in_one_line(which: str, tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError) as refused:
+        tiny.with_metadata(TABLES[which](tiny.metadata))
+    assert "\n" not in str(refused.value)
+
+
+def test_what_a_table_itself_raises_comes_back(tiny: drt.CachedDataset) -> None:
+    error = RuntimeError("no stream")
+
+    def fail() -> object:
+        raise error
+
+    with pytest.raises(RuntimeError) as raised:
+        tiny.with_metadata(Streaming(fail))
+    assert raised.value is error
+
+
+def test_masked_arrays_tell_no_hidden_numbers(tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError, match="indices have 1 masked"):
+        tiny.take(np.ma.array([1, 2], mask=[False, True]))
+    with pytest.raises(drt.InvalidInputError, match="weights have 100 masked"):
+        tiny.with_weights(np.ma.array(np.ones(100), mask=True))
+    assert tiny.take(np.ma.array([1, 2])).sample_ids.tolist() == [1, 2]
 
 
 def test_a_filter_keeps_weights_and_extra_columns(tiny: drt.CachedDataset) -> None:

@@ -8,6 +8,8 @@ import json
 import logging
 import multiprocessing
 import pickle
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 
 import datasetrt as drt
 from datasetrt.loop import LoaderIterator
+from datasetrt.transform import _place_in
 from tests.rows import RowSource, rows_of
 
 SHUFFLE = drt.Shuffle(seed=5)
@@ -155,7 +158,7 @@ def test_set_epoch_does_not_disturb_a_loop_that_runs(loader: drt.Loader[drt.Samp
     assert loader.epoch == 0, "the loop is to be repeated"
 
 
-@pytest.mark.parametrize("epoch", [-1, 2**64, True, 1.0, "1", None], ids=repr)
+@pytest.mark.parametrize("epoch", [-1, 2**63, True, 1.0, "1", None], ids=repr)
 def test_set_epoch_takes_epochs(epoch: Any, loader: drt.Loader[drt.SampleBatch]) -> None:
     before = loader.state_dict()
     with pytest.raises(drt.InvalidInputError, match="epoch = "):
@@ -276,17 +279,19 @@ def bad_states(state: dict[str, Any]) -> dict[str, Any]:
         "version": {**state, "version": 2},
         "version as text": {**state, "version": "1"},
         "version as bool": {**state, "version": True},
+        "version as float": {**state, "version": 1.0},
         "missing": {key: value for key, value in state.items() if key != "epoch"},
         "unknown": {**state, "extra": 1},
         "fingerprint": {**state, "fingerprint": "other"},
         "fingerprint type": {**state, "fingerprint": 3},
+        "fingerprint array": {**state, "fingerprint": np.array(["a", "b"])},
         "sampler": {**state, "sampler": {"kind": "sequential"}},
         "sampler seed": {**state, "sampler": {"kind": "shuffle", "seed": 6}},
         "sampler seed type": {**state, "sampler": {"kind": "shuffle", "seed": 5.0}},
         "sampler extra": {**state, "sampler": {"kind": "shuffle", "seed": 5, "more": 1}},
         "sampler type": {**state, "sampler": "shuffle"},
         "epoch negative": {**state, "epoch": -1},
-        "epoch large": {**state, "epoch": 2**64},
+        "epoch large": {**state, "epoch": 2**63 + 1},
         "epoch bool": {**state, "epoch": True},
         "epoch float": {**state, "epoch": 1.0},
         "position negative": {**state, "position": -1},
@@ -329,6 +334,39 @@ def test_a_refusal_names_the_difference(
         loader.load_state_dict(bad_states({**loader.state_dict()})[what])
     for word in words:
         assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["seed", "num_samples", "replacement"])
+def test_a_state_of_a_sampler_is_complete(field: str, tiny: drt.CachedDataset) -> None:
+    loader = tiny.loader(sampler=drt.Weighted(seed=1))
+    state = loader.state_dict()
+    less = {key: value for key, value in state["sampler"].items() if key != field}
+    with pytest.raises(drt.StateError, match=f"{field} differs"):
+        loader.load_state_dict({**state, "sampler": less})
+
+
+def test_the_last_epoch_has_a_state_after_it(tiny: drt.CachedDataset) -> None:
+    loader = tiny.loader(batch_size=50, sampler=SHUFFLE)
+    loader.set_epoch(2**63 - 1)
+    assert epoch_of(loader) == order(tiny, 2**63 - 1)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert (state["epoch"], state["position"]) == (2**63, 0)
+    restored = tiny.loader(batch_size=50, sampler=SHUFFLE)
+    restored.load_state_dict(state)
+    for over in (loader, restored):
+        with pytest.raises(drt.InvalidInputError, match="last one"):
+            iter(over)
+        assert over.state_dict() == state
+        over.set_epoch(0)
+        assert epoch_of(over) == order(tiny, 0)
+
+
+def test_a_loader_of_no_rows_takes_its_own_state(tiny: drt.CachedDataset) -> None:
+    loader = tiny[5:5].loader(batch_size=2)
+    loader.load_state_dict(loader.state_dict())
+    assert list(loader) == []
+    with pytest.raises(drt.StateError, match="position is 1"):
+        loader.load_state_dict({**loader.state_dict(), "position": 1})
 
 
 def test_weights_belong_to_the_state(tiny: drt.CachedDataset) -> None:
@@ -627,6 +665,17 @@ def test_a_loader_tells_what_it_is(tiny: drt.CachedDataset, loader: drt.Loader[d
     assert repr(loader) == "Loader(Shuffle(seed=5), batch_size=8, epoch 0, position 8)"
 
 
+@pytest.mark.parametrize(("name", "most"), [("batch_size", 2**24), ("threads", 1024)])
+def test_what_the_engine_cannot_do_is_refused_when_the_loader_is_made(
+    name: str, most: int, tiny: drt.CachedDataset
+) -> None:
+    largest: dict[str, Any] = {name: most}
+    tiny.loader(**largest)
+    too_large: dict[str, Any] = {name: most + 1}
+    with pytest.raises(drt.InvalidInputError, match=f"from 1 to {most}"):
+        tiny.loader(**too_large)
+
+
 # Ends
 
 
@@ -784,3 +833,156 @@ def test_native_threads_end_with_their_iterator(tiny: drt.CachedDataset) -> None
     assert threads() == 0
     list(made)
     assert threads() == 0
+
+
+# One caller at a time
+
+
+@pytest.mark.parametrize("batch_size", [10, None], ids=["batches", "samples"])
+def test_an_iterator_is_not_advanced_by_its_own_transform(batch_size: Any, tiny: drt.CachedDataset) -> None:
+    refusals: list[drt.DatasetRTError] = []
+
+    def greedy(sample: drt.CachedSample) -> int:
+        if sample.sample_id % 7 == 3:
+            before = loader.state_dict()
+            with pytest.raises(drt.DatasetRTError, match="its own transform") as refused:
+                next(iterator)
+            refusals.append(refused.value)
+            assert loader.state_dict() == before
+        return sample.sample_id
+
+    loader: drt.Loader[Any] = tiny.loader(batch_size=batch_size, transform=greedy)
+    iterator = iter(loader)
+    found = np.hstack(list(iterator)).tolist()
+    assert found == list(range(100)), "nothing is lost or repeated"
+    assert len(refusals) == 14
+    assert {error.kind for error in refusals} == {"closed"}
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
+
+
+def test_what_is_refused_in_a_transform_is_tried_again(tiny: drt.CachedDataset) -> None:
+    """The refusal ends the outer call too, where the transform lets it through; the batch stays."""
+    greedy = True
+
+    def transform(sample: drt.CachedSample) -> int:
+        if greedy and sample.sample_id == 5:
+            next(iterator)
+        return sample.sample_id
+
+    iterator = iter(tiny.loader(batch_size=10, transform=transform))
+    with pytest.raises(drt.DatasetRTError, match="being advanced"):
+        next(iterator)
+    greedy = False
+    assert next(iterator) == list(range(10))
+
+
+def slow(sample: drt.CachedSample) -> drt.CachedSample:
+    time.sleep(0.0005)
+    return sample
+
+
+@pytest.mark.parametrize("options", [{}, {"transform": slow}], ids=["as it is", "transform"])
+@pytest.mark.parametrize("batch_size", [3, None], ids=["batches", "samples"])
+def test_threads_that_share_an_iterator_lose_nothing(
+    batch_size: Any, options: dict[str, Any], tiny: drt.CachedDataset
+) -> None:
+    loader: drt.Loader[Any] = tiny.loader(batch_size=batch_size, **options)
+    iterator = iter(loader)
+    found: list[int] = []
+    others: list[BaseException] = []
+
+    def take() -> None:
+        while True:
+            try:
+                got = next(iterator)
+            except StopIteration:
+                return
+            except drt.DatasetRTError as error:
+                if error.kind != "closed":
+                    others.append(error)
+                time.sleep(0.0002)
+                continue
+            found.extend(sample.sample_id for sample in ([got] if batch_size is None else got))
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not others
+    assert sorted(found) == list(range(100))
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
+
+
+@pytest.mark.parametrize("batch_size", [10, None], ids=["batches", "samples"])
+def test_a_transform_may_close_its_loop(batch_size: Any, tiny: drt.CachedDataset) -> None:
+    def transform(sample: drt.CachedSample) -> int:
+        if sample.sample_id == 5:
+            iterator.close()
+        return sample.sample_id
+
+    loader: drt.Loader[Any] = tiny.loader(batch_size=batch_size, transform=transform)
+    iterator = iter(loader)
+    found = np.hstack(list(iterator)).tolist()
+    assert found == list(range(10 if batch_size else 6)), "what was being handed out arrives"
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (0, len(found))
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"]
+)
+def test_an_iterator_is_not_copied(
+    copied: Callable[[Any], Any], loader: drt.Loader[drt.SampleBatch], capsys: pytest.CaptureFixture[str]
+) -> None:
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(TypeError, match="state_dict"):
+        copied(iterator)
+    gc.collect()
+    assert len(list(iterator)) == 12, "the loop goes on"
+    object.__new__(LoaderIterator).__del__()
+    assert capsys.readouterr().err == ""
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 8, "transform": "raise"}, "sample 5 of cache"),
+        ({"batch_size": None, "transform": "raise"}, "sample 5 of cache"),
+        ({"batch_size": 8, "collate": "raise"}, "collating the batch of 8 samples at position 0"),
+    ],
+    ids=["batches", "samples", "collate"],
+)
+def test_an_interrupt_names_the_sample_too(
+    options: dict[str, Any], words: str, tiny: drt.CachedDataset
+) -> None:
+    interrupt = KeyboardInterrupt()
+
+    def stop(given: Any) -> Any:
+        if isinstance(given, list) or given.sample_id == 5:
+            raise interrupt
+        return given
+
+    made: dict[str, Any] = {key: stop if value == "raise" else value for key, value in options.items()}
+    with pytest.raises(KeyboardInterrupt) as raised:
+        list(tiny.loader(**made))
+    assert raised.value is interrupt
+    assert words in raised.value.__notes__[0]
+
+
+def test_an_interrupt_after_the_last_sample_names_that(tiny: drt.CachedDataset) -> None:
+    assert "sample 1 of cache" in _place_in(next(iter(tiny.loader(batch_size=2))), 2)
+
+
+def test_a_pickled_loader_goes_on_in_the_middle_of_its_epoch(tiny: drt.CachedDataset) -> None:
+    loader = tiny.loader(batch_size=30, sampler=SHUFFLE)
+    batches = iter(loader)
+    first = next(batches).indices.tolist()
+    copy = pickle.loads(pickle.dumps(loader))
+    assert copy.state_dict() == loader.state_dict()
+    rest = [row for batch in copy for row in batch.indices.tolist()]
+    assert first + rest == SHUFFLE.indices(tiny).tolist()
+    assert copy.epoch == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -445,3 +445,92 @@ def test_an_exception_while_stored_samples_are_dropped_names_the_sample(tmp_path
     with pytest.raises(ZeroDivisionError):
         drt.write_cache(Large(tmp_path, boom, 3, fingerprint="v1"), tmp_path, config=SMALL_SHARDS)
     assert boom.__notes__ == ["while sample 3 of source 's' was being produced"]
+
+
+# Damaged caches
+
+
+def empty_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_bytes(b"")
+
+
+def no_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def no_index(folder: Path) -> None:
+    (folder / "index.bin").unlink()
+
+
+def short_metadata(folder: Path) -> None:
+    path = folder / "metadata.arrow"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [empty_manifest, no_manifest, no_index, short_metadata])
+def test_a_rebuild_cures_what_cannot_be_opened(
+    damage: Callable[[Path], None], tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    source = RowSource("s", rows_of(20), fingerprint="v1")
+    drt.cache(source, tmp_path, config=quiet)
+    before = files(tmp_path / "s")
+    damage(tmp_path / "s")
+    for on_stale in ("error", "reuse"):
+        with pytest.raises((drt.FormatError, drt.CorruptionError)):
+            drt.cache(source, tmp_path, config=quiet, on_stale=on_stale)
+    rebuilt = drt.cache(source, tmp_path, config=quiet, on_stale="rebuild")
+    assert not rebuilt.reports[0].reused
+    assert files(tmp_path / "s") == before
+    assert drt.cache(source, tmp_path, config=quiet).reports[0].reused
+
+
+def test_a_rebuild_does_not_touch_what_is_no_cache(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "thesis.txt").write_text("three years")
+    with pytest.raises((drt.FormatError, drt.CacheExistsError)):
+        drt.cache(RowSource("s", rows_of(3)), tmp_path, config=quiet, on_stale="rebuild")
+    assert files(tmp_path / "s") == {"thesis.txt": b"three years"}
+
+
+# A source that asks for itself
+
+
+class Asking(RowSource):
+    """A source that asks for the cache that is being made of it."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        super().__init__(name, rows_of(3))
+        self.root = root
+
+    def __iter__(self) -> Iterator[drt.CacheInput]:
+        yield from super().__iter__()
+        drt.cache(RowSource(self.name, rows_of(3)), self.root, config=drt.WriterConfig(progress=False))
+
+
+def test_a_source_does_not_wait_for_itself(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    begin = time.monotonic()
+    for root in (tmp_path, tmp_path / "." / "sub" / ".."):
+        with pytest.raises(drt.CacheExistsError, match="this very thread") as refused:
+            drt.cache(Asking("s", root), tmp_path, config=quiet)
+        assert refused.value.kind == "being-written"
+    assert time.monotonic() - begin < 5, "it does not wait"
+    assert len(drt.cache(RowSource("s", rows_of(3)), tmp_path, config=quiet)) == 3, "nothing is left behind"
+
+
+def test_a_source_may_make_other_caches(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    class Nested(RowSource):
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            inner = drt.cache(RowSource("inner", rows_of(3)), tmp_path, config=quiet)
+            yield from (drt.CacheInput(sample.data, sample.metadata) for sample in inner)
+
+    assert len(drt.cache(Nested("outer", []), tmp_path, config=quiet)) == 3
+
+
+# Long values
+
+
+def test_a_long_fingerprint_does_not_fill_the_message(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    drt.cache(RowSource("s", rows_of(3), fingerprint="a" * 100_000), tmp_path, config=quiet)
+    with pytest.raises(drt.StaleCacheError, match="of length 100,000") as refused:
+        drt.cache(RowSource("s", rows_of(3), fingerprint="b" * 100_000), tmp_path, config=quiet)
+    assert len(str(refused.value)) < 1000

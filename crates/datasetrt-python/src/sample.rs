@@ -120,10 +120,11 @@ impl CachedSample {
         self.data.clone_ref(py)
     }
 
-    /// Column name to value: bool, int, float, str, or None where there is none.
+    /// Column name to value: bool, int, float, str, or None where there is none. The dict is the caller's own.
     #[getter]
     fn metadata(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        Ok(self.metadata.get_or_try_init(py, || self.load_metadata(py))?.clone_ref(py))
+        // A copy: what a caller changes in it is not changed in the sample.
+        Ok(self.metadata.get_or_try_init(py, || self.load_metadata(py))?.bind(py).copy()?.unbind())
     }
 
     /// The cache that the sample comes from: 16 hexadecimal digits.

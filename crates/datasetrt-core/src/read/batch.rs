@@ -46,7 +46,7 @@ impl Wanted<'_> {
 
     fn explain(&self, error: &Error) -> Error {
         // Errors of the file itself name the file; those of the record only what is wrong with it.
-        if error.path().is_some() {
+        if error.path().is_some() && error.kind() != ErrorKind::UnexpectedEnd {
             error.clone().at_sample(self.sample)
         } else {
             self.cache.locate(error, self.sample, self.place)

@@ -119,19 +119,8 @@ fn rename_plain(from: &Path, to: &Path) -> Result<()> {
 }
 
 fn taken(path: &Path) -> Error {
-    let shown = path.display();
-    let (kind, message) = if path.join(crate::format::names::MANIFEST).exists() {
-        (
-            ErrorKind::AlreadyExists,
-            format!("{shown} exists already: another writer published it; open that one"),
-        )
-    } else {
-        (
-            ErrorKind::NameOccupied,
-            format!("{shown} exists and is not a cache; move it away and run again to resume"),
-        )
-    };
-    Error::new(kind, message).at_path(path)
+    let message = format!("{} exists already; another writer published it: open that one", path.display());
+    Error::new(ErrorKind::AlreadyExists, message).at_path(path)
 }
 
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! [`Writer::push`] runs on the caller's thread and only copies the payload. Full chunks go to
 //! threads that compress and checksum, and then, in order, to one thread that writes shards. A
-//! [`gate`] bounds the bytes in between. [`Writer::finish`] publishes; dropping a writer does not.
+//! gate bounds the bytes in between. [`Writer::finish`] publishes; dropping a writer does not.
 
 mod chunk;
 mod gate;
@@ -152,8 +152,9 @@ impl Writer {
         self.samples += 1;
         self.payload_bytes += payload.len() as u64;
         self.row_bytes += row_bytes;
-        Ok(self.frames.len() as u64 + self.row_bytes >= CHUNK_BYTES as u64
-            || self.records.len() >= CHUNK_RECORDS)
+        // Small shards want small chunks: what waits in a chunk is lost with the process.
+        let full = self.options.max_shard_bytes.min(CHUNK_BYTES as u64);
+        Ok(self.frames.len() as u64 + self.row_bytes >= full || self.records.len() >= CHUNK_RECORDS)
     }
 
     /// Hands the chunk to the threads; waits while too many bytes are on their way.

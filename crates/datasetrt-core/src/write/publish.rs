@@ -62,7 +62,7 @@ pub(super) fn publish(
 
 fn make_visible(storage: &dyn Storage, paths: &Paths, replace: bool) -> Result<()> {
     if !replace || !storage.exists(&paths.target)? {
-        return storage.publish(&paths.partial, &paths.target);
+        return storage.publish(&paths.partial, &paths.target).map_err(|e| explain_taken(storage, paths, e));
     }
     if storage.exchange(&paths.partial, &paths.target).is_err() {
         // Some file systems cannot exchange: two renames, and a writer that finds `replaced` alone undoes the first.
@@ -70,6 +70,17 @@ fn make_visible(storage: &dyn Storage, paths: &Paths, replace: bool) -> Result<(
         storage.publish(&paths.partial, &paths.target)?;
     }
     Ok(())
+}
+
+/// What took the name while the cache was written need not be a cache.
+fn explain_taken(storage: &dyn Storage, paths: &Paths, error: Error) -> Error {
+    let is_cache = storage.exists(&paths.target.join(names::MANIFEST)).unwrap_or(true);
+    if error.kind() != ErrorKind::AlreadyExists || is_cache {
+        return error;
+    }
+    let shown = paths.target.display();
+    let message = format!("{shown} exists and is not a cache; move it away and run again to resume");
+    Error::new(ErrorKind::NameOccupied, message).at_path(&paths.target)
 }
 
 /// Brings back the old cache of a rebuild that died between its two renames, and removes what is

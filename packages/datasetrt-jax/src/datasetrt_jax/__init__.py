@@ -6,7 +6,6 @@ puts them on devices as global arrays, and is the one function that needs JAX. :
 """
 
 from ._compatible import check_core
-from ._errors import NarrowingError, ShardingError, StaticShapeError
 
 __version__ = "0.1.0"
 
@@ -14,6 +13,7 @@ check_core(__version__)
 
 from ._batches import BatchIterator, batches  # noqa: E402 - a core of another release is named first
 from ._device import DeviceIterator, device_batches  # noqa: E402
+from ._errors import NarrowingError, ShardingError, StaticShapeError  # noqa: E402
 from ._grain import GrainBatchSource, GrainSource  # noqa: E402
 from ._spec import ShapeDtype  # noqa: E402
 

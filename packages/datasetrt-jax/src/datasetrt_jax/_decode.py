@@ -30,33 +30,67 @@ class Columns:
     Args:
         decode: How a payload is unpacked; None gives its bytes.
         columns: Metadata columns that become part of the batch.
-        host_columns: Columns that are not for devices: text and objects are allowed.
+        host_columns: Columns, of metadata or from decode, that are not for devices and may hold anything.
         pad_to: Shapes to which arrays of a sample are filled up with zeros.
         policy: ``"jax"`` for 32 bits where values fit; ``"keep"`` for the dtypes as they are.
     """
 
     decode: Decode | None
-    columns: tuple[str, ...]
-    host_columns: tuple[str, ...]
-    pad_to: Mapping[str, tuple[int, ...]]
-    policy: DtypePolicy
+    columns: tuple[str, ...] = ()
+    host_columns: tuple[str, ...] = ()
+    pad_to: Mapping[str, tuple[int, ...]] | None = None
+    policy: DtypePolicy = "jax"
 
     def __call__(self, batch: drt.SampleBatch) -> Batch:
         """The columns of a batch: numbers of one shape a column, aligned and writable."""
         found = self._decoded(batch)
-        for name in self._metadata_names():
+        for name in self.columns:
             if name in found:
-                raise invalid(f"{name!r} is a metadata column, and decode returns it too; give one of the two")
+                raise invalid(f"column {name!r} comes from decode and from the metadata; rename one of them")
             found[name] = _stored(name, batch)
+        for name in self.host_columns:
+            if name not in found:
+                found[name] = stored_column(name, batch.metadata)
         return {name: self._settled(name, column, batch) for name, column in found.items()}
 
-    def _metadata_names(self) -> list[str]:
-        # A host column may as well come from decode.
-        return [*self.columns, *(name for name in self.host_columns if name in self._stored_names)]
+    def _decoded(self, batch: drt.SampleBatch) -> Batch:
+        decode = self.decode
+        if decode is None:
+            return {DATA: _bytes_of(batch)}
+        if isinstance(decode, drt.codecs.BatchCodec) and not self.pad_to:
+            whole = _explained(batch, decode.loads_batch)
+            if isinstance(whole, Mapping):
+                return dict(whole)
+            if isinstance(whole, np.ndarray):
+                return {DATA: whole}
+            return self._stacked(whole, batch)
+        if isinstance(decode, drt.codecs.Codec):
+            return self._stacked(_each(decode.loads, batch.payloads, batch), batch)
+        return self._stacked(_each(decode, batch, batch), batch)
 
-    @property
-    def _stored_names(self) -> frozenset[str]:
-        return frozenset()
+    def _stacked(self, values: Sequence[Any], batch: drt.SampleBatch) -> Batch:
+        records = [value if isinstance(value, Mapping) else {DATA: value} for value in values]
+        for row, record in enumerate(records):
+            if record.keys() != records[0].keys():
+                raise StaticShapeError(
+                    f"decode returned {sorted(record)} for {sample_name(batch, row)}, but "
+                    f"{sorted(records[0])} for {sample_name(batch, 0)}; return the same keys for every sample"
+                )
+        return {name: self._column(name, [record[name] for record in records], batch) for name in records[0]}
+
+    def _column(self, name: str, values: list[Any], batch: drt.SampleBatch) -> npt.NDArray[Any]:
+        if name in self.host_columns:
+            kept = np.empty(len(values), object)
+            kept[:] = values
+            return kept
+        arrays = [np.asarray(value) for value in values]
+        shape = (self.pad_to or {}).get(name)
+        if shape is not None:
+            arrays = [_filled(name, array, shape, batch, row) for row, array in enumerate(arrays)]
+        for row, array in enumerate(arrays):
+            _check_alike(name, array, arrays[0], batch, row)
+        check_numeric(name, arrays[0])
+        return np.stack(arrays, out=aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype))
 
     def _settled(self, name: str, column: npt.NDArray[Any], batch: drt.SampleBatch) -> npt.NDArray[Any]:
         if name in self.host_columns:
@@ -65,3 +99,117 @@ class Columns:
         if self.policy == "keep":
             return aligned(column)
         return narrowed(name, column, lambda row: sample_name(batch, row))
+
+
+def sample_name(batch: drt.SampleBatch, row: int) -> str:
+    """A sample as errors name it."""
+    return f"sample {batch.sample_ids[row]} of cache {batch.cache_ids[row]}"
+
+
+def decoded_sample(decode: Decode, sample: drt.CachedSample) -> Any:
+    """One sample, unpacked; what decode raises says which sample that was."""
+    try:
+        if isinstance(decode, drt.codecs.Codec):
+            # Arrays that the codec makes of it are writable then.
+            return decode.loads(bytearray(sample.data))
+        return decode(sample)
+    except StopIteration as error:
+        raise _stopped(f"sample {sample.sample_id} of cache {sample.cache_id}") from error
+    except Exception as error:
+        error.add_note(f"while decoding sample {sample.sample_id} of cache {sample.cache_id}")
+        raise
+
+
+def _each(function: Callable[[Any], Any], items: Any, batch: drt.SampleBatch) -> list[Any]:
+    """Call a function of each sample; what it raises says which sample that was."""
+    results: list[Any] = []
+    try:
+        for item in items:
+            results.append(function(item))
+    except StopIteration as error:
+        raise _stopped(sample_name(batch, len(results))) from error
+    except Exception as error:
+        error.add_note(f"while decoding {sample_name(batch, len(results))}")
+        raise
+    return results
+
+
+def _explained(batch: drt.SampleBatch, function: Callable[[drt.SampleBatch], Any]) -> Any:
+    """Call a function of the batch; what it raises says which batch that was."""
+    place = f"a batch of {len(batch)} samples, the first being {sample_name(batch, 0)}"
+    try:
+        return function(batch)
+    except StopIteration as error:
+        raise _stopped(place) from error
+    except Exception as error:
+        error.add_note(f"while decoding {place}")
+        raise
+
+
+def _stopped(what: str) -> RuntimeError:
+    # To the loop around us StopIteration would say that the data is over.
+    return RuntimeError(f"StopIteration was raised while decoding {what}")
+
+
+def stored_column(name: str, stored: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """A metadata column.
+
+    Raises:
+        InvalidInputError: There is none of that name; lists those that are there.
+    """
+    column = stored.get(name)
+    if column is None:
+        raise invalid(f"the metadata has no column {name!r}; it has {', '.join(sorted(stored)) or 'none'}")
+    return column
+
+
+def _stored(name: str, batch: drt.SampleBatch) -> npt.NDArray[Any]:
+    """A metadata column without missing values."""
+    column = stored_column(name, batch.metadata)
+    if isinstance(column, np.ma.MaskedArray):
+        missing = np.flatnonzero(np.ma.getmaskarray(column))
+        if len(missing):
+            raise invalid(
+                f"column {name!r} has no value in {sample_name(batch, int(missing[0]))}; filter such rows "
+                "out, or let decode return a number for them"
+            )
+        return column.data
+    return column
+
+
+def _bytes_of(batch: drt.SampleBatch) -> npt.NDArray[np.uint8]:
+    """Payloads of one size as rows of bytes, without a copy."""
+    sizes = batch.lengths
+    other = np.flatnonzero(sizes != sizes[0])
+    if len(other):
+        row = int(other[0])
+        raise StaticShapeError(
+            f"{sample_name(batch, row)} has {sizes[row]} bytes, but {sample_name(batch, 0)} has {sizes[0]}; "
+            "give decode=, which makes arrays of one shape of them"
+        )
+    return batch.as_array(np.uint8, (int(sizes[0]),))
+
+
+def _filled(
+    name: str, array: npt.NDArray[Any], shape: tuple[int, ...], batch: drt.SampleBatch, row: int
+) -> npt.NDArray[Any]:
+    if array.ndim != len(shape) or any(have > room for have, room in zip(array.shape, shape, strict=True)):
+        raise StaticShapeError(
+            f"column {name!r} of {sample_name(batch, row)} has the shape {array.shape}, which does not fit "
+            f"into pad_to={{{name!r}: {shape}}}; give a larger shape, or cut the array in decode"
+        )
+    filled = np.zeros(shape, array.dtype)
+    filled[tuple(map(slice, array.shape))] = array
+    return filled
+
+
+def _check_alike(
+    name: str, array: npt.NDArray[Any], first: npt.NDArray[Any], batch: drt.SampleBatch, row: int
+) -> None:
+    if array.shape == first.shape and array.dtype == first.dtype:
+        return
+    raise StaticShapeError(
+        f"column {name!r} of {sample_name(batch, row)} is {array.dtype} of shape {array.shape}, but that of "
+        f"{sample_name(batch, 0)} is {first.dtype} of shape {first.shape}; let decode return one of the two, "
+        f"or give pad_to={{{name!r}: …}} for arrays of different lengths"
+    )

@@ -73,7 +73,7 @@ def _misfits(array: npt.NDArray[Any], result: npt.NDArray[Any]) -> npt.NDArray[n
     flat = _misfits_flat(array, result)
     if not len(flat):
         return None
-    return flat // max(1, array[0].size)
+    return np.unravel_index(flat, array.shape)[0]
 
 
 def _misfits_flat(array: npt.NDArray[Any], result: npt.NDArray[Any]) -> npt.NDArray[np.intp]:

@@ -35,11 +35,15 @@ def ordered(
     dataset = opened(source)
     if sampler is not None:
         if weights is not None or seed != 0 or shuffle is not True:
-            raise invalid("sampler= says everything about the order; give it without shuffle, seed and weights")
+            raise invalid(
+                "sampler= says everything about the order; give it without shuffle, seed and weights"
+            )
         return dataset, sampler
     if weights is not None:
         if shuffle is not True:
-            raise invalid("shuffle=False keeps the order of the rows, weights= draws them; give one of the two")
+            raise invalid(
+                "shuffle=False keeps the order of the rows, weights= draws them; give one of the two"
+            )
         return dataset.with_weights(weights), drt.Weighted(seed)
     return dataset, drt.Shuffle(seed) if shuffle else drt.Sequential()
 

@@ -21,7 +21,7 @@ class Part(NamedTuple):
     """What one process reads of the last global batch: positions, and how many of them count."""
 
     start: int
-    count: int
+    samples: int
     valid: int
 
 

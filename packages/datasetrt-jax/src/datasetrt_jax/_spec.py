@@ -45,7 +45,7 @@ def check_spec(batch: Batch, spec: Mapping[str, ShapeDtype], where: str) -> None
         expected = spec[name]
         if column.shape != expected.shape or column.dtype != expected.dtype:
             raise StaticShapeError(
-                f"column {name!r} of the batch {where} is {column.dtype} of shape {column.shape}, but the first "
-                f"sample makes it {expected.dtype} of shape {expected.shape}; let decode return one shape, "
-                f"or give pad_to={{{name!r}: …}}"
+                f"column {name!r} of the batch {where} is {column.dtype} of shape {column.shape}, but the "
+                f"first sample makes it {expected.dtype} of shape {expected.shape}; let decode return one "
+                f"shape, or give pad_to={{{name!r}: …}}"
             )

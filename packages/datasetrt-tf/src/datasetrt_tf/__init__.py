@@ -5,15 +5,15 @@ pipeline for each worker of a strategy, :func:`fit_args` what ``model.fit`` take
 save beside a model. Importing this package imports neither TensorFlow nor Keras; using it does.
 """
 
-from .frameworks import check_core
+from ._frameworks import check_core
 
 __version__ = "0.1.0"
 
 check_core(__version__)
 
-from .distribution import distributed  # noqa: E402 - after the check: an older core may lack what these need
-from .fit import FitArgs, fit_args  # noqa: E402
-from .pipeline import dataset, raw  # noqa: E402
-from .place import cursor  # noqa: E402
+from ._distribution import distributed  # noqa: E402 - after the check: an older core may lack what these need
+from ._fit import FitArgs, fit_args  # noqa: E402
+from ._pipeline import dataset, raw  # noqa: E402
+from ._place import cursor  # noqa: E402
 
 __all__ = ["FitArgs", "__version__", "cursor", "dataset", "distributed", "fit_args", "raw"]

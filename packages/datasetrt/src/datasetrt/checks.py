@@ -8,15 +8,37 @@ from typing import SupportsIndex
 
 from .errors import InvalidInputError
 
-#: Seeds and epochs are words of the random generator.
+#: Seeds and epochs are words of the random generator; a loader, which counts on, stays below COUNTABLE.
 WORD = 2**64
 #: Rows, bytes and everything that is counted stay below this.
 COUNTABLE = 2**63
+#: The most samples in a batch, and the most native threads, that the engine takes.
+BATCH_SAMPLES = 2**24
+THREADS = 1024
+
+#: A value in a message takes about this many characters.
+_SHOWN_CHARACTERS = 80
+#: Longer ints are told by their size: Python refuses to write out very long ones.
+_SHOWN_BITS = 256
 
 
 def invalid(message: str) -> InvalidInputError:
     """The refusal of an argument."""
     return InvalidInputError(message, kind="invalid-argument")
+
+
+def shown(value: object, most: int = _SHOWN_CHARACTERS) -> str:
+    """``value`` as a message has it: on one line, of bounded length, whatever its ``repr`` does."""
+    try:
+        if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+            return f"an int of {value.bit_length():,} bits"
+        if isinstance(value, str | bytes) and len(value) > most:
+            return f"{value[:most]!r}… (of length {len(value):,})"
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the user's own class may fail in any way
+        return f"<{type(value).__name__}>"
+    text = " ".join(text.encode(errors="backslashreplace").decode().split())
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def as_index(value: object) -> int | None:
@@ -37,10 +59,10 @@ def whole(what: str, value: object, low: int, high: int | None = None) -> int:
     """
     number = as_index(value)
     if number is None:
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a whole number")
+        raise invalid(f"{what} = {shown(value)} is a {type(value).__name__}; give a whole number")
     if number < low or (high is not None and number >= high):
         limits = f"of at least {low}" if high is None else f"from {low} to {high - 1}"
-        raise invalid(f"{what} = {number} is out of range; give a whole number {limits}")
+        raise invalid(f"{what} = {shown(number)} is out of range; give a whole number {limits}")
     return number
 
 
@@ -56,7 +78,7 @@ def flag(what: str, value: object) -> bool:
         InvalidInputError: It is something else.
     """
     if not isinstance(value, bool):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give True or False")
+        raise invalid(f"{what} = {shown(value)} is a {type(value).__name__}; give True or False")
     return value
 
 
@@ -67,7 +89,7 @@ def choice(what: str, value: object, choices: tuple[str, ...]) -> str:
         InvalidInputError: It is something else; names the choices.
     """
     if not isinstance(value, str) or value not in choices:
-        raise invalid(f"{what} = {value!r} is not known; use {' or '.join(map(repr, choices))}")
+        raise invalid(f"{what} = {shown(value)} is not known; use {' or '.join(map(repr, choices))}")
     return value
 
 
@@ -75,10 +97,60 @@ def path_of(what: str, value: object) -> str:
     """``value`` as the text of a path.
 
     Raises:
-        InvalidInputError: It is no path.
+        InvalidInputError: It is no path, or an empty one, or no valid Unicode.
     """
-    if isinstance(value, str | os.PathLike):
+    path = _path_text(value)
+    if path is None:
+        raise invalid(f"{what} = {shown(value)} is a {type(value).__name__}; give a str or a pathlib.Path")
+    if not path:
+        raise invalid(f"{what} is empty; give the path of a folder, which is '.' for the current one")
+    if "\0" in path:
+        raise invalid(f"{what} = {shown(path)} has a NUL character, which no path may have; leave it out")
+    return unicode_text(what, path)
+
+
+def _path_text(value: object) -> str | None:
+    if not isinstance(value, str | os.PathLike):
+        return None
+    try:
         path = os.fspath(value)
-        if isinstance(path, str):
-            return path
-    raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a str or a pathlib.Path")
+    except TypeError:  # Its __fspath__ gave something else than a path.
+        return None
+    return path if isinstance(path, str) else None
+
+
+def slice_of(part: slice, length: int) -> tuple[int, int, int]:
+    """Start, stop and step of a slice of ``length`` things, within what the engine's integers hold.
+
+    Raises:
+        InvalidInputError: A part of it is no whole number, or the step is 0.
+    """
+    parts = []
+    for name in ("start", "stop", "step"):
+        value = getattr(part, name)
+        number = None if value is None else as_index(value)
+        if number is None and value is not None:
+            raise invalid(f"slice {name} = {shown(value)} is a {type(value).__name__}; give a whole number")
+        parts.append(number)
+    if parts[2] == 0:
+        raise invalid("slice step = 0 leads nowhere; give another whole number, or none for 1")
+    start, stop, step = slice(*parts).indices(length)
+    # A longer step takes one row at most, as the longest that the native module knows.
+    return start, stop, max(-COUNTABLE + 1, min(step, COUNTABLE - 1))
+
+
+def unicode_text(what: str, value: str) -> str:
+    """``value``, which must be text that UTF-8 can hold.
+
+    Raises:
+        InvalidInputError: It has surrogates, which Python puts where bytes are no valid UTF-8.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        found = ascii(value[error.start])
+        raise invalid(
+            f"{what} = {shown(value)} has the lone surrogate {found} at character {error.start}, which UTF-8 "
+            "cannot hold; give valid Unicode"
+        ) from None
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from .checks import COUNTABLE, as_index, invalid
+from .checks import COUNTABLE, THREADS, as_index, invalid, shown
 from .progress import Progress
 
 
@@ -28,6 +28,7 @@ def _whole(value: object) -> object:
 
 
 _Count = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=COUNTABLE)]
+_Threads = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=THREADS)]
 _Level = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=22)]
 
 
@@ -42,6 +43,10 @@ class _Config(BaseModel):
         except ValidationError as error:
             raise invalid(_explain(type(self), error)) from None
 
+    def _checked(self) -> Self:
+        """The same, checked again: ``model_construct`` and ``model_copy`` check nothing."""
+        return type(self)(**self.__dict__)
+
 
 def _explain(model: type[_Config], error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
@@ -49,9 +54,9 @@ def _explain(model: type[_Config], error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.8)
         cure = f"did you mean {close[0]}?" if close else f"it has {', '.join(model.model_fields)}"
-        return f"{model.__name__} has no field {field!r}; {cure}"
+        return f"{model.__name__} has no field {shown(field)}; {cure}"
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
-    place = f"{model.__name__}.{field} = {first['input']!r}" if field else model.__name__
+    place = f"{model.__name__}.{field} = {shown(first['input'])}" if field else model.__name__
     return " ".join(f"{place} is refused: {message}".split())
 
 
@@ -64,7 +69,7 @@ class WriterConfig(_Config):
         compression_level: 1 to 22, for zstd; None is zstd's own default.
         max_shard_bytes: Largest shard file. A sample larger than that gets a shard of its own. An
             interrupted write resumes from its last whole shard, so smaller shards lose less.
-        threads: Native threads that compress and checksum; None takes what the process may use.
+        threads: Native threads that compress and checksum, at most 1024; None takes what the process may use.
         queue_bytes: Payload bytes that may wait between the source and the disk.
         workers: Processes that run the function of a MapSource; other sources run in this process.
         worker_start_method: How these processes start. ``"fork"`` copies this process with whatever
@@ -84,7 +89,7 @@ class WriterConfig(_Config):
     compression: Literal["none", "lz4", "zstd"] = "none"
     compression_level: _Level | None = None
     max_shard_bytes: _Count = 256 * 1024 * 1024
-    threads: _Count | None = None
+    threads: _Threads | None = None
     queue_bytes: _Count = 64 * 1024 * 1024
     workers: _Count = 1
     worker_start_method: Literal["forkserver", "spawn", "fork"] = "forkserver"

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import CachedSample, Order, SampleBatch, Stream, View
-from .checks import COUNTABLE, as_index, invalid, path_of, whole
+from .checks import COUNTABLE, as_index, invalid, path_of, shown, slice_of, whole
 from .config import ReaderConfig
-from .errors import InvalidInputError, SampleIndexError
+from .errors import DatasetRTError, InvalidInputError, SampleIndexError
 from .loader import PREFETCH_BYTES, Loader, LoaderKwargs, LoaderOptions, OnCorrupt
 from .reports import CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import Sampler, Sequential, Shard
-from .table import free_name, row_numbers, weights_of
+from .table import exportable, row_numbers, weights_of
 from .transform import assembly
 
 if TYPE_CHECKING:
@@ -75,17 +75,19 @@ def open_dataset(
         >>> len(drt.open_dataset(path)), len(drt.open_dataset([path]))
         (10, 10)
     """
-    if isinstance(path_or_paths, str | os.PathLike):
+    if isinstance(path_or_paths, str | bytes | bytearray | os.PathLike):
         paths = [path_of("path_or_paths", path_or_paths)]
     elif isinstance(path_or_paths, Iterable):
         paths = [path_of("a path", path) for path in path_or_paths]
     else:
-        raise invalid(f"path_or_paths = {path_or_paths!r} is no path; give the folder of a cache, or several")
+        raise invalid(
+            f"path_or_paths = {shown(path_or_paths)} is no path; give the folder of a cache, or several"
+        )
     if not paths:
         raise invalid("path_or_paths is empty; give the folder of at least one cache")
     if not isinstance(config, ReaderConfig):
         raise invalid(f"config is a {type(config).__name__}; give a ReaderConfig")
-    return CachedDataset._open(paths, config, ())
+    return CachedDataset._open(paths, config._checked(), ())
 
 
 class CachedDataset:
@@ -169,21 +171,19 @@ class CachedDataset:
         Raises:
             SampleIndexError: There is no such row.
             CorruptionError: The payload does not match its checksum; names shard, offset and sample.
-            InvalidInputError: The index is no whole number.
+            InvalidInputError: The index is no whole number, or a part of the slice is none, or its step is 0.
         """
         if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            # A longer step takes one row at most, as the longest that the native module knows.
-            return self._derived(self._view.slice(start, stop, max(-COUNTABLE + 1, min(step, COUNTABLE - 1))))
+            return self._derived(self._view.slice(*slice_of(index, len(self))))
         number = as_index(index)
         if number is None:
             raise invalid(
-                f"index {index!r} is a {type(index).__name__}; give a whole number or a slice, "
+                f"index {shown(index)} is a {type(index).__name__}; give a whole number or a slice, "
                 "or use take() for several rows and filter() for a condition"
             )
         if not -COUNTABLE <= number < COUNTABLE:
             raise SampleIndexError(
-                f"index {number} is out of range: the dataset has {len(self)} samples",
+                f"index {shown(number)} is out of range: the dataset has {len(self)} samples",
                 kind="index-out-of-range",
             )
         return self._view.sample(number)
@@ -248,8 +248,9 @@ class CachedDataset:
     def metadata(self) -> pl.DataFrame:
         """The active table: ``cache_id``, ``sample_id``, the stored columns, ``weight``, extra columns.
 
-        Built when first asked for, without opening a shard. Polars' threads do not survive ``fork``: use this
-        in the process that edits the table, not in forked workers.
+        Built when first asked for, without opening a shard. The frame is the caller's own, to be edited in
+        place or not; the dataset stays as it is. Polars' threads do not survive ``fork``: use this in the
+        process that edits the table, not in forked workers.
 
         Example:
             >>> import datasetrt as drt
@@ -260,7 +261,8 @@ class CachedDataset:
             import polars as pl
 
             self._frame = pl.DataFrame(self._view.table())
-        return self._frame
+        # A clone shares the columns, and polars copies a column before it changes it in place.
+        return self._frame.clone()
 
     def with_metadata(self, frame: pl.DataFrame | ArrowStream) -> CachedDataset:
         """A view with the rows of an edited table: left out, reordered, repeated or reweighted.
@@ -268,10 +270,12 @@ class CachedDataset:
         Args:
             frame: :attr:`metadata`, edited. ``cache_id``, ``sample_id`` and all stored columns are there with
                 their types and values; ``weight`` is finite and above 0, or absent for 1.0; other columns
-                are kept.
+                are kept. A column without any value may have the type Null. A table of another library
+                is taken through its Arrow stream.
 
         Raises:
-            InvalidInputError: The table breaks a rule, or has no row; names row, column and value.
+            InvalidInputError: It is no table, breaks a rule, or has no row; names row, column and value.
+            Exception: Whatever the table's own ``__arrow_c_stream__`` raises.
 
         Example:
             >>> import datasetrt as drt
@@ -281,10 +285,18 @@ class CachedDataset:
             >>> hard[0].metadata["label"], hard.metadata.columns[-1]
             (9, 'note')
         """
-        if not hasattr(frame, "__arrow_c_stream__"):
-            cure = "call collect() first" if hasattr(frame, "collect") else "give a Polars DataFrame"
-            raise invalid(f"the metadata table is a {type(frame).__name__}; {cure}")
-        return self._derived(self._view.with_table(frame))
+        stream = exportable(frame, self._view.schema)
+        try:
+            return self._derived(self._view.with_table(stream))
+        except DatasetRTError:
+            raise
+        except (TypeError, ValueError) as error:
+            # No code of the user runs in there: these say that Arrow cannot take the table.
+            reason = " ".join(str(error).split())
+            raise invalid(
+                f"the metadata table, a {type(frame).__name__}, cannot be read as an Arrow table ({reason}); "
+                "give a Polars DataFrame"
+            ) from error
 
     def filter(
         self,
@@ -299,7 +311,7 @@ class CachedDataset:
 
         Raises:
             InvalidInputError: No row is left.
-            polars.exceptions.PolarsError: Polars refuses an expression.
+            Exception: Whatever Polars, or a function in an expression, raises.
 
         Example:
             >>> import datasetrt as drt
@@ -308,18 +320,13 @@ class CachedDataset:
             >>> len(ds.filter(pl.col("label") < 4)), len(ds.filter(split="val"))
             (4, 2)
         """
-        import polars as pl
-
-        frame = self.metadata
-        row = free_name(frame.columns)
-        kept = frame.with_row_index(row).filter(*predicates, **constraints)
+        # Polars itself filters the very table that users see: what an expression may mean, it means here.
+        kept = self.metadata.filter(*predicates, **constraints)
         if kept.is_empty():
             raise InvalidInputError(
                 f"the filter leaves none of {len(self)} rows; loosen it, or look at ds.metadata", kind="empty"
             )
-        found = self._derived(self._view.select(kept[row].cast(pl.Int64).to_numpy()))
-        found._frame = kept.drop(row)
-        return found
+        return self.with_metadata(kept)
 
     def head(self, n: int = 5) -> CachedDataset:
         """A view of the first ``n`` rows, or of all if there are fewer.
@@ -340,6 +347,7 @@ class CachedDataset:
 
         Raises:
             InvalidInputError: A weight is missing, not finite or not above 0, or their number is wrong.
+            Exception: Whatever Polars, or a function in an expression, raises.
 
         Example:
             >>> import datasetrt as drt

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from ._core import Stream
-from .checks import COUNTABLE, WORD, choice, count, flag, invalid, whole
+from .checks import BATCH_SAMPLES, COUNTABLE, THREADS, choice, flag, invalid, shown, whole
 from .loop import NO_FIGURES, Cursor, LoaderIterator, Loop
 from .sampler import Sampler, Shard
 from .state import LoaderState, checked_state
@@ -37,15 +37,15 @@ class LoaderOptions:
     on_corrupt: OnCorrupt
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "threads"):
+        for name, most in (("batch_size", BATCH_SAMPLES), ("threads", THREADS)):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, count(name, getattr(self, name)))
+                object.__setattr__(self, name, whole(name, getattr(self, name), 1, most + 1))
         for name, least in (("prefetch_batches", 0), ("prefetch_bytes", 1)):
             object.__setattr__(self, name, whole(name, getattr(self, name), least, COUNTABLE))
         flag("drop_last", self.drop_last)
         choice("on_corrupt", self.on_corrupt, get_args(OnCorrupt))
         if not isinstance(self.shard, Shard):
-            raise invalid(f"shard = {self.shard!r} is a {type(self.shard).__name__}; give a Shard")
+            raise invalid(f"shard = {shown(self.shard)} is a {type(self.shard).__name__}; give a Shard")
         if self.batch_size is None and self.drop_last:
             raise invalid("drop_last=True needs a batch_size; with batch_size=None there is no last batch")
 
@@ -86,7 +86,8 @@ class Loader(Generic[T_co]):
     ) -> None:
         if not isinstance(sampler, Sampler):
             raise invalid(
-                f"sampler = {sampler!r} is a {type(sampler).__name__}; give Shuffle(seed=…) or another one"
+                f"sampler = {shown(sampler)} is a {type(sampler).__name__}; "
+                "give Shuffle(seed=…) or another one"
             )
         self._dataset = dataset
         self._sampler = sampler
@@ -136,8 +137,14 @@ class Loader(Generic[T_co]):
         return self._length
 
     def __iter__(self) -> LoaderIterator[T_co]:
-        """Begin the next epoch, or continue the one that a loaded state is in."""
+        """Begin the next epoch, or continue the one that a loaded state is in.
+
+        Raises:
+            InvalidInputError: The last epoch, ``2**63 - 1``, is over.
+        """
         start = self._next
+        if start.epoch >= COUNTABLE:
+            raise invalid(f"epoch {COUNTABLE - 1} was the last one; begin another run with set_epoch")
         loop = Loop(start.epoch, self._stream(start), self._dataset._order(self._sampler))
         self._next = Cursor(start.epoch + 1, 0)
         self._loop = self._newest = loop
@@ -151,7 +158,7 @@ class Loader(Generic[T_co]):
         until it ends, the state speaks of it.
 
         Args:
-            epoch: In ``[0, 2**64)``.
+            epoch: In ``[0, 2**63)``.
 
         Raises:
             InvalidInputError: Out of range, or no whole number.
@@ -163,7 +170,7 @@ class Loader(Generic[T_co]):
             >>> loader.epoch, next(iter(loader)).epoch
             (3, 3)
         """
-        epoch = whole("epoch", epoch, 0, WORD)
+        epoch = whole("epoch", epoch, 0, COUNTABLE)
         if epoch != self._next.epoch:
             self._next = Cursor(epoch, 0)
         if self._loop is None or self._loop.ended:
@@ -247,8 +254,9 @@ class Loader(Generic[T_co]):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A loop belongs to its process; its place in the run travels.
-        return {**self.__dict__, "_cursor": self._where(), "_loop": None, "_newest": None}
+        # A loop belongs to its process; its place in the run travels, and the copy goes on from there.
+        place = self._where()
+        return {**self.__dict__, "_cursor": place, "_next": place, "_loop": None, "_newest": None}
 
     def __repr__(self) -> str:
         shard = self._options.shard

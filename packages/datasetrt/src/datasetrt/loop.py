@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from .errors import DatasetRTError
 from .transform import Assembly, Drawn
 
 if TYPE_CHECKING:
@@ -55,8 +57,9 @@ class Loop:
 
     def end(self) -> None:
         """End the native threads; harmless when repeated."""
-        self.ended = True
+        # Refused while another thread waits for the stream, which must then find the loop as it was.
         self.stream.close()
+        self.ended = True
 
     def figures(self) -> dict[str, float]:
         """Counts and seconds so far."""
@@ -83,6 +86,9 @@ class LoaderIterator(Iterator[T_co]):
     An exception of transform or collate leaves it at the same batch, which the next call tries again.
     Dropping it ends its native threads, as does :meth:`close`.
 
+    One call of ``next`` at a time: another one, of another thread or of the transform that the first one
+    runs, is refused with a :class:`DatasetRTError` of the kind ``closed``, and changes nothing.
+
     Example:
         >>> import datasetrt as drt
         >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
@@ -100,11 +106,25 @@ class LoaderIterator(Iterator[T_co]):
         # What is being handed out; it stays until that succeeds.
         self._pending: SampleBatch | CachedSample | Drawn | None = None
         self._ahead: deque[CachedSample | Drawn] = deque()
+        # Held during a call of next, and never waited for: a transform may do whatever it likes.
+        self._in_use = threading.Lock()
 
     def __iter__(self) -> LoaderIterator[T_co]:
         return self
 
     def __next__(self) -> T_co:
+        if not self._in_use.acquire(blocking=False):
+            raise DatasetRTError(
+                "this iterator is being advanced already, by another thread or by its own transform; "
+                "give each thread its own, and leave it alone in its transform",
+                kind="closed",
+            )
+        try:
+            return self._advance()
+        finally:
+            self._in_use.release()
+
+    def _advance(self) -> T_co:
         loop = self._loop
         if self._pending is None or loop.ended:
             self._pending = self._fetch()
@@ -118,9 +138,18 @@ class LoaderIterator(Iterator[T_co]):
 
     def close(self) -> None:
         """End the loop and its native threads; the next call of ``next`` raises StopIteration."""
-        self._pending = None
-        self._ahead.clear()
         self._loop.end()
+        # A call of next that runs is still handing these out; it may be the one whose transform closes.
+        if self._in_use.acquire(blocking=False):
+            self._pending = None
+            self._ahead.clear()
+            self._in_use.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies would take batches from each other, and the first one that is dropped would end the rest.
+        raise TypeError(
+            "a LoaderIterator cannot be copied or pickled; copy its loader, or save loader.state_dict()"
+        )
 
     def __enter__(self) -> LoaderIterator[T_co]:
         return self
@@ -131,7 +160,9 @@ class LoaderIterator(Iterator[T_co]):
         self.close()
 
     def __del__(self) -> None:
-        self._loop.end()
+        loop = getattr(self, "_loop", None)  # Not there where __init__ never ran.
+        if loop is not None:
+            loop.end()
 
     def _fetch(self) -> SampleBatch | CachedSample | Drawn:
         if self._loop.ended:
@@ -145,7 +176,9 @@ class LoaderIterator(Iterator[T_co]):
             found = self._loop.stream.next()
             self._log_substitutions()
         if found is None:
-            self._loop.exhaust()
+            # Closed while we waited, an epoch is not over.
+            if not self._loop.ended:
+                self._loop.exhaust()
             raise StopIteration
         return found
 

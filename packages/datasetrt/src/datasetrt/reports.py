@@ -19,7 +19,7 @@ class CacheReport:
         name: The source.
         sample_count: Samples in the cache.
         payload_bytes: Sum of their payloads' lengths, before compression.
-        stored_bytes: Size of all files of the cache.
+        stored_bytes: Size of the shard files; index, metadata and manifest come on top.
         seconds: Time spent on it, waiting for another writer included.
         fingerprint: That of the source, as recorded.
         reused: Whether a complete cache was there already.
@@ -55,7 +55,7 @@ class CacheInfo:
         cache_id: Names the content, not the folder; the first column of the metadata table.
         sample_count: Samples in the cache; a view may hold fewer or more rows.
         payload_bytes: Sum of their payloads' lengths, before compression.
-        stored_bytes: Size of all files of the cache.
+        stored_bytes: Size of the shard files; index, metadata and manifest come on top.
         fingerprint: That of the source, if it had one.
         codec: Name of the codec that packed the payloads, if the source named one.
         compression: ``"none"``, ``"lz4"`` or ``"zstd"``.

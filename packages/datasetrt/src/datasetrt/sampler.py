@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import Order
-from .checks import COUNTABLE, WORD, choice, count, flag, invalid, whole
+from .checks import COUNTABLE, WORD, choice, count, flag, invalid, shown, whole
 
 if TYPE_CHECKING:
     from ._core import View
@@ -67,7 +67,7 @@ class Sampler(ABC):
             >>> drt.Shuffle(seed=7).indices(ds, epoch=3, start=4, stop=6).tolist() == order[4:6].tolist()
             True
         """
-        order = ds._order(self)
+        order = _order_of(ds, self)
         length = len(order)
         end = length if stop is None else whole("stop", stop, 0, length + 1)
         return order.indices(whole("epoch", epoch, 0, WORD), whole("start", start, 0, end + 1), end)
@@ -90,7 +90,7 @@ class Sampler(ABC):
             >>> drt.Shuffle(seed=7).position_of(ds, row=int(order[5]))
             5
         """
-        order = ds._order(self)
+        order = _order_of(ds, self)
         return order.position_of(whole("row", row, 0, len(ds)), whole("epoch", epoch, 0, WORD))
 
     @abstractmethod
@@ -100,6 +100,13 @@ class Sampler(ABC):
     @abstractmethod
     def _bound(self, view: View) -> Order:
         """The order of a view's rows; called by the dataset, which keeps it."""
+
+
+def _order_of(ds: CachedDataset, sampler: Sampler) -> Order:
+    # The class itself cannot be imported here: its module imports this one.
+    if not hasattr(ds, "_order"):
+        raise invalid(f"ds = {shown(ds)} is a {type(ds).__name__}; give a CachedDataset")
+    return ds._order(sampler)
 
 
 @dataclass(frozen=True)

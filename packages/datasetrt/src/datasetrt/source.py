@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 
 import numpy as np
 
-from .checks import invalid
+from .checks import invalid, shown, unicode_text
 from .errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -142,7 +142,9 @@ class MapSource(Generic[ItemT]):
                 "give a list, such as list(items)"
             )
         if not callable(self.fn):
-            raise invalid(f"MapSource fn is {self.fn!r}, which cannot be called; give a function of one item")
+            raise invalid(
+                f"MapSource fn is {shown(self.fn)}, which cannot be called; give a function of one item"
+            )
 
     def __iter__(self) -> Iterator[CacheInput]:
         """Run ``fn`` over all items in this process."""
@@ -177,10 +179,11 @@ class Description:
             raise invalid(
                 f"{type(source).__name__} has no name; a source is a named iterable of CacheInput"
                 if name is None
-                else f"the name of a source is {name!r}; give a str"
+                else f"the name of a source is {shown(name)}; give a str"
             )
+        unicode_text("the name of a source", name)
         if not callable(getattr(source, "__iter__", None)):
-            raise invalid(f"source {name!r} cannot be iterated; give it an __iter__ method")
+            raise invalid(f"source {shown(name)} cannot be iterated; give it an __iter__ method")
         return Description(
             name=name,
             fingerprint=_text(name, "fingerprint", getattr(source, "fingerprint", None)),
@@ -196,21 +199,24 @@ def _length(source: object) -> int | None:
 
 
 def _text(source: str, attribute: str, value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return unicode_text(f"source {shown(source)}: {attribute}", value)
     raise invalid(
-        f"source {source!r}: {attribute} is {value!r}, a {type(value).__name__}; give a str or None"
+        f"source {shown(source)}: {attribute} is {shown(value)}, a {type(value).__name__}; give a str or None"
     )
 
 
 def _codec_name(source: str, codec: object) -> str | None:
-    if codec is None or isinstance(codec, str):
-        return codec
-    name = getattr(codec, "name", None)
+    if codec is None:
+        return None
+    name = codec if isinstance(codec, str) else getattr(codec, "name", None)
     if isinstance(name, str):
-        return name
+        return unicode_text(f"source {shown(source)}: codec", name)
     raise invalid(
-        f"source {source!r}: codec is {codec!r}, which has no name; give a codec of datasetrt.codecs"
+        f"source {shown(source)}: codec is {shown(codec)}, which has no name; "
+        "give a codec of datasetrt.codecs"
     )
 
 
@@ -219,15 +225,16 @@ def _columns(source: str, schema: object) -> list[tuple[str, str]] | None:
         return None
     if not isinstance(schema, Mapping):
         raise invalid(
-            f"source {source!r}: schema is a {type(schema).__name__}; give a dict, such as {{'label': int}}"
+            f"source {shown(source)}: schema is a {type(schema).__name__}; "
+            "give a dict, such as {'label': int}"
         )
     return [(_column_name(source, name), _column_type(source, name, kind)) for name, kind in schema.items()]
 
 
 def _column_name(source: str, name: object) -> str:
     if isinstance(name, str):
-        return name
-    raise invalid(f"source {source!r}: schema has the key {name!r}; column names are str")
+        return unicode_text(f"source {shown(source)}: schema key", name)
+    raise invalid(f"source {shown(source)}: schema has the key {shown(name)}; column names are str")
 
 
 def _column_type(source: str, name: str, kind: object) -> str:
@@ -237,7 +244,7 @@ def _column_type(source: str, name: str, kind: object) -> str:
     if cls.__module__.partition(".")[0] == "polars" and cls.__name__ in _POLARS_TYPES:
         return _POLARS_TYPES[cls.__name__]
     raise invalid(
-        f"source {source!r}: schema declares column {name!r} as {kind!r}; "
+        f"source {shown(source)}: schema declares column {shown(name)} as {shown(kind)}; "
         "use bool, int, float, str or pl.Boolean, pl.Int64, pl.Float64, pl.String"
     )
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from .checks import WORD
+from .checks import COUNTABLE, shown
 from .errors import StateError
 from .sampler import SamplerState
 
 _VERSION = 1
+
+#: The most unknown keys that a message names.
+_NAMED = 5
+
+#: A sampler of ours is shown whole.
+_SAMPLER_CHARACTERS = 200
+
+#: Stands for what is not there: None is a value.
+_ABSENT = object()
 
 
 class LoaderState(TypedDict):
@@ -48,22 +57,27 @@ def checked_state(state: object, fingerprint: str, sampler: SamplerState, length
         raise _bad(f"the state is a {type(state).__name__}; give the dict of state_dict()")
     _check_version(state)
     _check_keys(state)
-    if state["fingerprint"] != fingerprint:
+    found = state["fingerprint"]
+    if not isinstance(found, str):
+        raise _bad(f"the state's fingerprint is {shown(found)}, a {type(found).__name__}; it must be a str")
+    if found != fingerprint:
         raise _mismatch(
-            f"the state belongs to a dataset with fingerprint {state['fingerprint']!r}, but this one has "
+            f"the state belongs to a dataset with fingerprint {shown(found)}, but this one has "
             f"{fingerprint!r}; load it where caches, rows and weights are the same"
         )
     _check_sampler(state["sampler"], sampler)
-    epoch = _whole("epoch", state["epoch"], WORD)
-    position = _whole("position", state["position"], length)
+    # One more than there are epochs: a run that is through with the last one has a state too.
+    epoch = _whole("epoch", state["epoch"], COUNTABLE + 1)
+    # Position 0 is there also where an epoch has no samples.
+    position = _whole("position", state["position"], max(length, 1))
     return epoch, position
 
 
 def _check_version(state: Mapping[object, object]) -> None:
     version = state.get("version")
-    if isinstance(version, bool) or version != _VERSION:
+    if type(version) is not int or version != _VERSION:
         raise _bad(
-            f"the state has version {version!r}, and this release reads version {_VERSION}; "
+            f"the state has version {shown(version)}, and this release reads version {_VERSION}; "
             "load it with the release that saved it"
         )
 
@@ -74,28 +88,31 @@ def _check_keys(state: Mapping[object, object]) -> None:
     unknown = [key for key in state if key not in known]
     if missing or unknown:
         parts = [f"lacks {', '.join(missing)}"] if missing else []
-        parts += [f"has the unknown {', '.join(map(repr, unknown))}"] if unknown else []
+        parts += [f"has the unknown {', '.join(map(shown, unknown[:_NAMED]))}"] if unknown else []
         raise _bad(f"the state {' and '.join(parts)}; give the dict of state_dict() as it was saved")
 
 
-def _check_sampler(found: object, expected: SamplerState) -> None:
+def _check_sampler(found: object, expected: Mapping[str, object]) -> None:
     if not isinstance(found, Mapping):
-        raise _bad(f"the state's sampler is {found!r}; give the dict of state_dict() as it was saved")
+        raise _bad(f"the state's sampler is {shown(found)}; give the dict of state_dict() as it was saved")
     for key in [*expected, *(key for key in found if key not in expected)]:
-        ours, theirs = expected.get(key), found.get(key)
+        ours, theirs = expected.get(key, _ABSENT), found.get(key, _ABSENT)
         # Python holds True and 1 for equal, and 1.0 too.
-        if theirs != ours or type(theirs) is not type(ours):
+        if type(theirs) is not type(ours) or theirs != ours:
             raise _mismatch(
-                f"the state's sampler is {dict(found)}, but this loader's is {expected}: {key} differs; "
+                f"the state's sampler is {shown(dict(found), _SAMPLER_CHARACTERS)}, "
+                f"but this loader's is {expected}: {key if key in expected else shown(key)} differs; "
                 "make the loader with the same sampler"
             )
 
 
 def _whole(name: str, value: object, end: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _bad(f"the state's {name} is {value!r}, a {type(value).__name__}; it must be a whole number")
+        raise _bad(
+            f"the state's {name} is {shown(value)}, a {type(value).__name__}; it must be a whole number"
+        )
     if not 0 <= value < end:
-        raise _bad(f"the state's {name} is {value}, outside of 0 to {end - 1}")
+        raise _bad(f"the state's {name} is {shown(value)}, outside of 0 to {end - 1}")
     return value
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from .checks import invalid
+from .checks import invalid, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,6 +25,73 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
+class _Exported:
+    """The stream of a table, taken out already."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._capsule
+
+
+def exportable(frame: object, stored: list[tuple[str, str]]) -> ArrowStream:
+    """The table as a stream for the native module; what the user's own class raises comes back unchanged.
+
+    Args:
+        frame: What shall become the active table.
+        stored: The stored columns and their types.
+
+    Raises:
+        InvalidInputError: It is no table, or has a column name that Arrow cannot pass on.
+    """
+    # Polars is loaded already where one of its objects was made.
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(frame, polars.DataFrame):
+        _check_names(frame.columns)
+        for dtype in frame.dtypes:
+            _check_fields(dtype)
+        return cast(ArrowStream, _typed(frame, stored))
+    export = getattr(frame, "__arrow_c_stream__", None)
+    series = polars is not None and isinstance(frame, polars.Series)
+    if not callable(export) or isinstance(frame, type) or series:
+        cure = "call collect() first" if hasattr(frame, "collect") else "give a Polars DataFrame"
+        raise invalid(f"the metadata table is a {type(frame).__name__}; {cure}")
+    for place in (frame, getattr(frame, "schema", None)):
+        for attribute in ("column_names", "names", "columns"):
+            _check_names(getattr(place, attribute, None))
+    return _Exported(export())
+
+
+def _check_names(names: object) -> None:
+    """Arrow's interface passes names on as C strings: Polars aborts at a NUL, others cut the name there."""
+    if not isinstance(names, Iterable):
+        return
+    for name in names:
+        if isinstance(name, str) and "\0" in name:
+            raise invalid(f"column {shown(name)} has a NUL character in its name; rename the column")
+
+
+def _check_fields(dtype: Any) -> None:
+    """The same, for the names within a nested type of Polars."""
+    for field in getattr(dtype, "fields", ()):
+        _check_names([field.name])
+        _check_fields(field.dtype)
+    inner = getattr(dtype, "inner", None)
+    if inner is not None:
+        _check_fields(inner)
+
+
+def _typed(frame: pl.DataFrame, stored: list[tuple[str, str]]) -> pl.DataFrame:
+    """The same frame; a column whose type Polars could not tell, because it has no value, has one."""
+    import polars as pl
+
+    own = {"bool": pl.Boolean, "int64": pl.Int64, "float64": pl.Float64, "string": pl.String}
+    types = {"sample_id": pl.Int64, "weight": pl.Float64, **{name: own[kind] for name, kind in stored}}
+    untyped = [name for name, dtype in frame.schema.items() if dtype == pl.Null]
+    return frame.with_columns(frame[name].cast(types.get(name, pl.String)) for name in untyped)
+
+
 def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
     """Indices as an int64 array.
 
@@ -31,7 +99,10 @@ def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.ND
         InvalidInputError: They are no whole numbers, or not one-dimensional.
     """
     if not isinstance(indices, Iterable):
-        raise invalid(f"indices = {indices!r} is a {type(indices).__name__}; give a list or an array of rows")
+        raise invalid(
+            f"indices = {shown(indices)} is a {type(indices).__name__}; give a list or an array of rows"
+        )
+    _refuse_masked("indices", indices)
     array = indices if isinstance(indices, np.ndarray) else np.asarray(list(indices))
     if array.size == 0:
         return np.empty(0, np.int64)
@@ -47,12 +118,12 @@ def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.ND
     return array.astype(np.int64, copy=False)
 
 
-def free_name(taken: list[str]) -> str:
-    """A column name that is not taken."""
-    name = "row"
-    while name in taken:
-        name += "_"
-    return name
+def _refuse_masked(what: str, values: object) -> None:
+    # Converted, a masked array tells the numbers that its mask hides.
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise invalid(
+            f"{what} have {np.ma.getmaskarray(values).sum()} masked values; leave them out, or fill them"
+        )
 
 
 def weights_of(ds: CachedDataset, weights: IntoWeights) -> npt.NDArray[np.float64]:
@@ -61,6 +132,7 @@ def weights_of(ds: CachedDataset, weights: IntoWeights) -> npt.NDArray[np.float6
     Raises:
         InvalidInputError: They are no numbers, or their number is wrong.
     """
+    _refuse_masked("weights", weights)
     values = np.asarray(_evaluated(ds, weights))
     if values.dtype.kind not in "iuf":
         raise invalid(f"weights are {values.dtype}; give one number a row, or an expression of numbers")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import codecs
-from .checks import flag, invalid
+from .checks import flag, invalid, shown
 
 if TYPE_CHECKING:
     from ._core import CachedSample, Order, SampleBatch
@@ -63,7 +63,7 @@ class Assembly:
             return self.apply(drawn.sample)
         except StopIteration as error:
             raise _stopped(_place(drawn.sample, drawn.position, drawn.epoch)) from error
-        except Exception as error:
+        except BaseException as error:
             error.add_note(_place(drawn.sample, drawn.position, drawn.epoch))
             raise
 
@@ -83,7 +83,7 @@ class Assembly:
                     add(self.apply(sample))
         except StopIteration as error:
             raise _stopped(_place_in(batch, len(results))) from error
-        except Exception as error:
+        except BaseException as error:
             error.add_note(_place_in(batch, len(results)))
             raise
         return results
@@ -103,7 +103,7 @@ def assembly(
     """
     flag("seeded", seeded)
     if collate is not None and not callable(collate):
-        raise invalid(f"collate = {collate!r} cannot be called; give a function of a list")
+        raise invalid(f"collate = {shown(collate)} cannot be called; give a function of a list")
     if isinstance(transform, codecs.Codec):
         if seeded:
             raise invalid(
@@ -116,7 +116,7 @@ def assembly(
             raise invalid("seeded=True needs a transform; give transform=, a function of a sample and a seed")
         return Assembly(None, None, collate, seeded=False)
     if not callable(transform):
-        raise invalid(f"transform = {transform!r} is neither a function of a sample nor a codec")
+        raise invalid(f"transform = {shown(transform)} is neither a function of a sample nor a codec")
     return Assembly(transform, None, collate, seeded)
 
 
@@ -126,7 +126,7 @@ def _whole(doing: str, function: Callable[[Any], Any], argument: Any, batch: Sam
         return function(argument)
     except StopIteration as error:
         raise _stopped(_batch_place(doing, batch)) from error
-    except Exception as error:
+    except BaseException as error:
         error.add_note(_batch_place(doing, batch))
         raise
 
@@ -144,6 +144,8 @@ def _place(sample: CachedSample, position: int, epoch: int) -> str:
 
 
 def _place_in(batch: SampleBatch, index: int) -> str:
+    # Ctrl-C may come when all of them are done.
+    index = min(index, len(batch) - 1)
     return _place(batch[index], int(batch.positions[index]), batch.epoch)
 
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from ._core import View, Writer
-from .checks import choice, invalid, path_of
+from .checks import choice, invalid, path_of, shown
 from .config import ReaderConfig, WriterConfig
 from .dataset import CachedDataset
-from .errors import CacheExistsError, CacheNotFoundError, InvalidInputError, StaleCacheError
+from .errors import (
+    CacheExistsError,
+    CacheNotFoundError,
+    CorruptionError,
+    FormatError,
+    InvalidInputError,
+    StaleCacheError,
+)
 from .pool import map_in_workers
 from .preflight import check_workers
 from .progress import INTERVAL_SECONDS, Report, watching
@@ -60,11 +68,11 @@ def write_cache(
         14
     """
     description = Description.of(source)
-    _check_config(config)
+    config = _checked_config(config)
     begin = time.monotonic()
     folder = path_of("root", root)
     writer = _begin(source, description, folder, config, replace=False)
-    return _run(writer, source, description, config, begin)
+    return _run(writer, source, description, folder, config, begin)
 
 
 def cache(
@@ -86,13 +94,17 @@ def cache(
         root: Folder that holds caches; made if missing.
         config: How missing caches are written.
         on_stale: ``"error"``; ``"rebuild"`` to write it again, with the old one readable until the new
-            one takes its place; ``"reuse"`` to open it as it is.
+            one takes its place; ``"reuse"`` to open it as it is. ``"rebuild"`` writes a cache that cannot
+            be opened again, too.
 
     Returns:
         The samples of all sources, in their order. Its ``reports`` say what became of each source.
 
     Raises:
         StaleCacheError: A cache was made from something else; names both values.
+        FormatError: A cache is unfinished, or something that is no cache has its name.
+        CorruptionError: A cache is damaged; ``on_stale="rebuild"`` writes it again.
+        CacheExistsError: A source asks for the cache that is being made of it (kind ``being-written``).
         ExceptionGroup: One or more of several sources failed; holds each exception.
         InvalidInputError: An argument, or a sample of a source, breaks a rule.
         Exception: Whatever a single source raises, the same object with a note that names the sample.
@@ -107,7 +119,7 @@ def cache(
         (4, False, True)
     """
     choice("on_stale", on_stale, ("error", "rebuild", "reuse"))
-    _check_config(config)
+    config = _checked_config(config)
     folder = path_of("root", root)
     sources = _listed(source_or_sources)
     descriptions = [Description.of(source) for source in sources]
@@ -132,7 +144,7 @@ def _listed(given: CacheSource | Iterable[CacheSource]) -> list[CacheSource]:
         return [cast(CacheSource, given)]
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
         raise invalid(
-            f"{given!r} is no source; give an iterable of CacheInput with a name, or several of them"
+            f"{shown(given)} is no source; give an iterable of CacheInput with a name, or several of them"
         )
     sources = cast(list[CacheSource], list(given))
     if not sources:
@@ -144,12 +156,13 @@ def _refuse_duplicates(descriptions: list[Description]) -> None:
     counts = Counter(each.name for each in descriptions)
     twice = [name for name, number in counts.items() if number > 1]
     if twice:
-        raise invalid(f"several sources are named {', '.join(map(repr, twice))}; give each its own name")
+        raise invalid(f"several sources are named {', '.join(map(shown, twice))}; give each its own name")
 
 
-def _check_config(config: object) -> None:
+def _checked_config(config: object) -> WriterConfig:
     if not isinstance(config, WriterConfig):
         raise invalid(f"config is a {type(config).__name__}; give a WriterConfig")
+    return config._checked()
 
 
 def _ensure(
@@ -159,7 +172,13 @@ def _ensure(
     begin = time.monotonic()
     pause, told = _FIRST_LOOK_SECONDS, False
     while True:
-        view = _published(root, description.name)
+        try:
+            view, broken = _published(root, description.name), False
+        except (FormatError, CorruptionError):
+            if on_stale != "rebuild":
+                raise
+            # The writer refuses to replace what is no cache.
+            view, broken = None, True
         if view is not None:
             differences = _differences(view, description)
             if not differences or on_stale == "reuse":
@@ -167,18 +186,52 @@ def _ensure(
             if on_stale == "error":
                 raise _stale(view, differences)
         try:
-            writer = _begin(source, description, root, config, replace=view is not None)
+            writer = _begin(source, description, root, config, replace=broken or view is not None)
         except CacheExistsError as error:
             # It was published since we looked, or another process is writing it: look again.
             if error.kind not in {"already-exists", "being-written"}:
                 raise
+            if error.kind == "being-written":
+                _refuse_own(root, description.name)
             if error.kind == "being-written" and not told:
                 _log.warning("waiting for another writer of %s", Path(root, description.name))
                 told = True
             time.sleep(pause)
             pause = min(pause * 1.5, _LAST_LOOK_SECONDS)
             continue
-        return _run(writer, source, description, config, begin)
+        return _run(writer, source, description, root, config, begin)
+
+
+#: The writes of each thread, which must not wait for them.
+_own = threading.local()
+
+
+@contextmanager
+def _writing(root: str, name: str) -> Iterator[None]:
+    """Note for as long as the source runs that this thread is writing the cache."""
+    if not hasattr(_own, "writes"):
+        _own.writes = []
+    _own.writes.append(_write_key(root, name))
+    try:
+        yield
+    finally:
+        _own.writes.pop()
+
+
+def _write_key(root: str, name: str) -> tuple[int, Path]:
+    # A forked child is another process, though its first thread has a copy of what its parent noted.
+    return os.getpid(), Path(root).resolve() / name
+
+
+def _refuse_own(root: str, name: str) -> None:
+    if _write_key(root, name) in getattr(_own, "writes", ()):
+        path = str(Path(root, name))
+        raise CacheExistsError(
+            f"cache {path} is being written by this very thread, whose source asks for it; "
+            "give the cache that the source needs another name",
+            kind="being-written",
+            path=path,
+        )
 
 
 def _published(root: str, name: str) -> View | None:
@@ -203,7 +256,7 @@ def _differences(view: View, description: Description) -> list[str]:
     if description.schema is not None:
         pairs.append(("schema", dict(view.schema), dict(description.schema)))
     return [
-        f"{what} {ours!r} in the cache but {theirs!r} in the source"
+        f"{what} {shown(ours, 200)} in the cache but {shown(theirs, 200)} in the source"
         for what, ours, theirs in pairs
         if ours != theirs
     ]
@@ -256,11 +309,19 @@ def _begin(
 
 
 def _run(
-    writer: Writer, source: CacheSource, description: Description, config: WriterConfig, begin: float
+    writer: Writer,
+    source: CacheSource,
+    description: Description,
+    root: str,
+    config: WriterConfig,
+    begin: float,
 ) -> CacheReport:
     """Write everything and publish, or nothing."""
     try:
-        with watching(config.progress, description.name, description.total) as report:
+        with (
+            _writing(root, description.name),
+            watching(config.progress, description.name, description.total) as report,
+        ):
             if report is not None:
                 report(writer.samples, writer.payload_bytes, None)
             if isinstance(source, MapSource):

@@ -103,13 +103,20 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
         Traceback (most recent call last):
         datasetrt.errors.CodecError: the dataset was written with codec 'npy' and cannot be decoded with...
     """
-    written = dataset.codec
-    if written is not None and written != codec.name:
-        raise CodecError(
-            f"the dataset was written with codec {written!r} and cannot be decoded with {codec.name!r}; "
-            f"decode with the codec named {written!r}",
-            kind="codec-mismatch",
-        )
+    for written in _codecs_of(dataset):
+        if written != codec.name:
+            raise CodecError(
+                f"the dataset was written with codec {written!r} and cannot be decoded with {codec.name!r}; "
+                f"decode with the codec named {written!r}",
+                kind="codec-mismatch",
+            )
+
+
+def _codecs_of(dataset: _HasCodec) -> list[str]:
+    """The codecs that wrote it: each cache may name another one, and then ``dataset.codec`` names none."""
+    caches = getattr(dataset, "caches", ())
+    names = [cache.codec for cache in caches] or [dataset.codec]
+    return [name for name in dict.fromkeys(names) if name is not None]
 
 
 def byte_view(buffer: Buffer, codec_name: str) -> memoryview:

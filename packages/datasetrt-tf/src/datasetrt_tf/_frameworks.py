@@ -27,7 +27,8 @@ def keras(user: str) -> Any:
     module = _imported("keras", user, "keras")
     if not hasattr(module, "config"):
         raise ImportError(
-            f"datasetrt_tf.{user} needs Keras 3, and {module.__version__} is installed; pip install 'keras>=3'",
+            f"datasetrt_tf.{user} needs Keras 3, and Keras {module.__version__} is installed; "
+            "pip install 'keras>=3'",
             name="keras",
         )
     return module

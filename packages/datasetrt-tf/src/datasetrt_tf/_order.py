@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import datasetrt as drt
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Source: TypeAlias = "drt.CachedDataset | str | os.PathLike[str]"
-Weights: TypeAlias = "bool | str | pl.Expr | pl.Series | npt.ArrayLike"
+Weights: TypeAlias = "Literal[True] | str | pl.Expr | pl.Series | npt.ArrayLike"
 
 
 def invalid(message: str) -> drt.InvalidInputError:
@@ -21,7 +21,7 @@ def invalid(message: str) -> drt.InvalidInputError:
 
 
 def ordered(
-    source: Source, shuffle: bool, seed: int, weights: Weights, sampler: drt.Sampler | None
+    source: Source, shuffle: bool, seed: int, weights: Weights | None, sampler: drt.Sampler | None
 ) -> tuple[drt.CachedDataset, drt.Sampler]:
     """The dataset and the sampler that these arguments of the public functions mean.
 
@@ -29,8 +29,8 @@ def ordered(
         source: A dataset, or the path of a cache.
         shuffle: :class:`datasetrt.Shuffle` where True, :class:`datasetrt.Sequential` where False.
         seed: For the order or the draws.
-        weights: False for none, True for the weight column, anything else is given to ``with_weights``;
-            unless False, the order is :class:`datasetrt.Weighted`.
+        weights: None for none; True for the weight column, or what ``with_weights`` takes: then the order is
+            :class:`datasetrt.Weighted`.
         sampler: Used as it is where given.
 
     Raises:
@@ -39,14 +39,13 @@ def ordered(
     opened = source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
     if not isinstance(shuffle, bool):
         raise invalid(f"shuffle = {shuffle!r} is a {type(shuffle).__name__}; give True or False")
-    unweighted = weights is False or weights is None
     if sampler is not None:
-        if not unweighted:
-            raise invalid("weights and sampler are both given; give sampler=Weighted(...) alone")
+        if weights is not None or seed != 0 or not shuffle:
+            raise invalid(f"sampler = {sampler!r} says it all; leave out shuffle, seed and weights")
         return opened, sampler
-    if unweighted:
+    if weights is None:
         return opened, drt.Shuffle(seed) if shuffle else drt.Sequential()
     if not shuffle:
         raise invalid("weights are for random draws, and shuffle=False asks for none; leave one of them out")
-    weighted: Any = opened if weights is True else opened.with_weights(weights)  # type: ignore[arg-type]
+    weighted: Any = opened if weights is True else opened.with_weights(weights)
     return weighted, drt.Weighted(seed)

@@ -1,0 +1,167 @@
+"""What is read for a step, and what becomes of it: the same for iterators and for random access."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+import datasetrt as drt
+
+from ._arrays import aligned_empty, rows_of
+from ._decode import Columns, stored_column
+from ._dtypes import DtypePolicy
+from ._errors import invalid
+from ._plan import Part, Place, Plan, Tail
+from ._spec import Batch, ShapeDtype
+
+OnCorrupt: TypeAlias = Literal["raise", "substitute"]
+
+_WHOLE = drt.Shard()
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Rows, their order, how it is cut, and what is made of each part; checked when it is made."""
+
+    dataset: drt.CachedDataset
+    sampler: drt.Sampler
+    plan: Plan
+    work: Columns
+    mask_key: str
+    prefetch: int = 2
+    threads: int | None = None
+    on_corrupt: OnCorrupt = "raise"
+
+    _state: drt.LoaderState = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_choice("dtype_policy", self.work.policy, get_args(DtypePolicy))
+        if isinstance(self.work.decode, drt.codecs.Codec):
+            drt.codecs.check(self.dataset, self.work.decode)
+        elif self.work.decode is not None and not callable(self.work.decode):
+            raise invalid(f"decode = {self.work.decode!r} is neither a codec nor a function of a sample")
+        # The loader checks the rest: prefetch, threads, on_corrupt.
+        loader = self._loader(self.plan.global_batch, _WHOLE)
+        object.__setattr__(self, "_state", loader.state_dict())
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        if not self.work.columns:
+            return
+        # Not the schema: with_metadata may have added columns.
+        stored = self._first_sample().metadata
+        for name in self.work.columns:
+            if stored_column(name, stored).dtype == object:
+                raise invalid(
+                    f"columns: {name!r} is text, which JAX does not take; give host_columns=[{name!r}]"
+                )
+
+    def _first_sample(self) -> drt.SampleBatch:
+        # By the loader, which knows what to do about a sample that cannot be read.
+        return self.read_once(0, Part(0, 1, 1))
+
+    def state_at(self, place: Place) -> drt.LoaderState:
+        """The state of datasetrt's loader where a place is next."""
+        sampler = dict(self._state["sampler"])  # the caller's own
+        return {**self._state, "sampler": sampler, "epoch": place.epoch, "position": place.position}
+
+    def place_of(self, state: Mapping[str, Any]) -> Place:
+        """The place that a state names.
+
+        Raises:
+            StateError: It is malformed, or belongs to other rows, other weights or another sampler.
+        """
+        loader = self._loader(self.plan.global_batch, _WHOLE)
+        loader.load_state_dict(state)
+        checked = loader.state_dict()
+        return Place(checked["epoch"], checked["position"])
+
+    def stream(self, place: Place, index: int, count: int) -> drt.LoaderIterator[drt.SampleBatch]:
+        """This process's parts of the full global batches from a place to the end of its epoch."""
+        local = self.plan.global_batch // count
+        return self._open(place, self._loader(local, drt.Shard(index, count, uneven="drop"), drop_last=True))
+
+    def read_once(self, epoch: int, part: Part) -> drt.SampleBatch:
+        """The samples of one part."""
+        loader = self._loader(part.samples, _WHOLE, ahead=0)
+        with self._open(Place(epoch, part.start), loader) as stream:
+            return next(stream)
+
+    def finished(self, samples: drt.SampleBatch, part: Part, local: int) -> Batch:
+        """The columns of a part, filled up to the size that all have."""
+        batch = self.work(samples)
+        for name, column in batch.items():
+            if len(column) != part.samples:
+                raise invalid(
+                    f"column {name!r} has {len(column)} rows for {part.samples} samples; let decode return "
+                    "one value a sample"
+                )
+        if self.plan.tail == "drop":
+            return batch
+        if self.mask_key in batch:
+            raise invalid(f"mask_key = {self.mask_key!r} is a column of the batch; give another mask_key")
+        if part.samples < local:
+            last = np.minimum(np.arange(local), part.samples - 1)
+            batch = {name: self._rows(name, column, last) for name, column in batch.items()}
+        mask = aligned_empty((local,), np.dtype(bool))
+        mask[:] = np.arange(local) < part.valid
+        return {**batch, self.mask_key: mask}
+
+    def _rows(self, name: str, column: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+        # Objects cannot lie in memory that we align.
+        return column[rows] if name in self.work.host_columns else rows_of(column, rows)
+
+    def spec(self, local: int) -> dict[str, ShapeDtype]:
+        """Shapes and dtypes of a batch of so many rows, found out from the first sample."""
+        one = self.finished(self._first_sample(), Part(0, 1, 1), 1)
+        return {name: ShapeDtype((local, *column.shape[1:]), column.dtype) for name, column in one.items()}
+
+    def _loader(
+        self, batch_size: int, shard: drt.Shard = _WHOLE, *, drop_last: bool = False, ahead: int | None = None
+    ) -> drt.Loader[drt.SampleBatch]:
+        return self.dataset.loader(
+            batch_size=batch_size,
+            sampler=self.sampler,
+            drop_last=drop_last,
+            shard=shard,
+            threads=self.threads,
+            prefetch_batches=self.prefetch if ahead is None else ahead,
+            on_corrupt=self.on_corrupt,
+        )
+
+    def _open(self, place: Place, loader: drt.Loader[drt.SampleBatch]) -> drt.LoaderIterator[drt.SampleBatch]:
+        loader.load_state_dict(self.state_at(place))
+        return iter(loader)
+
+
+def make_plan(length: int, global_batch: object, tail: object) -> Plan:
+    """A plan, with its arguments checked."""
+    return Plan(
+        length,
+        check_count("global_batch", global_batch),
+        cast(Tail, _check_choice("tail", tail, get_args(Tail))),
+    )
+
+
+def names(what: str, value: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns; one text is no list of them."""
+    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        raise invalid(f"{what} = {value!r}: give a list of names of columns")
+    return tuple(value)
+
+
+def check_count(what: str, value: object) -> int:
+    """``value``, a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise invalid(f"{what} = {value!r}: give a whole number of at least 1")
+    return int(value)
+
+
+def _check_choice(what: str, value: object, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise invalid(f"{what} = {value!r} is not known; use {' or '.join(map(repr, choices))}")
+    return str(value)

@@ -1,0 +1,182 @@
+"""Data sources for grain: samples by row, and whole batches by step. Neither imports grain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import datasetrt as drt
+
+from ._decode import Columns, Decode, decoded_sample
+from ._dtypes import DtypePolicy
+from ._errors import invalid
+from ._feed import Feed, check_count, make_plan, names
+from ._order import Source, epoch_length, opened, ordered
+from ._plan import Place, Tail
+from ._processes import Processes, local_batch
+from ._spec import Batch
+
+if TYPE_CHECKING:
+    from ._order import Weights
+
+
+class GrainSource:
+    """A source of grain: one sample for each row of the dataset, for pipelines whose order grain decides.
+
+    Safe for grain's threads, picklable, and with a ``repr`` that names the data by its fingerprint, by which
+    grain recognises it when it restores.
+
+    Args:
+        source: A dataset, or the folder of a cache.
+        decode: A codec, or a function of a `CachedSample`; None gives the samples themselves.
+
+    Example:
+        >>> import datasetrt as drt, datasetrt_jax as drtj
+        >>> source = drtj.GrainSource(drt.testing.tiny_dataset(), decode=lambda it: it.metadata["label"])
+        >>> len(source), source[3]
+        (10, 3)
+    """
+
+    def __init__(self, source: Source, *, decode: Decode | None = None) -> None:
+        self._dataset = opened(source)
+        self._decode = decode
+        if isinstance(decode, drt.codecs.Codec):
+            drt.codecs.check(self._dataset, decode)
+        elif decode is not None and not callable(decode):
+            raise invalid(f"decode = {decode!r} is neither a codec nor a function of a sample")
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        """One sample, unpacked."""
+        return self._unpacked(self._dataset[index.__index__()])
+
+    def _getitems(self, indices: Sequence[int]) -> list[Any]:
+        # grain's name for reading several at once.
+        return [self._unpacked(sample) for sample in self._dataset.take(indices)]
+
+    def _unpacked(self, sample: drt.CachedSample) -> Any:
+        return sample if self._decode is None else decoded_sample(self._decode, sample)
+
+    def __repr__(self) -> str:
+        return f"GrainSource({len(self)} samples, fingerprint {self._dataset.fingerprint})"
+
+
+class GrainBatchSource:
+    """A source of grain: element ``i`` is the batch of step ``i``, across epochs, in the order of a sampler.
+
+    The batches are those of :func:`datasetrt_jax.batches`. Nothing is left for grain to shuffle, shard,
+    repeat or batch: its iterator's state is a step number, which belongs to any number of processes. Its
+    reading defaults are meant for samples; a batch source wants few elements ahead:
+
+        ``grain.MapDataset.source(source).to_iter_dataset(grain.ReadOptions(num_threads=2,
+        prefetch_buffer_size=2))``
+
+    Safe for grain's threads and picklable, if decode is. Do not use it with ``mp_prefetch``: native threads
+    read and check the payloads already.
+
+    Args:
+        source: A dataset, or the folder of a cache.
+        global_batch: Samples in a step of all processes; a multiple of their number.
+        num_epochs: Epochs, which with the rows give the source its length.
+        start: Where element 0 is: a state of a loader or of another iterator; None is the beginning.
+        decode: As for :func:`datasetrt_jax.batches`, and so are all others.
+
+    Raises:
+        InvalidInputError: An argument breaks a rule.
+        StateError: ``start`` belongs to something else.
+
+    Example:
+        >>> import datasetrt as drt, datasetrt_jax as drtj
+        >>> ds = drt.testing.tiny_dataset()
+        >>> source = drtj.GrainBatchSource(ds, global_batch=4, num_epochs=3, columns=["label"], shuffle=False)
+        >>> len(source), source[1]["label"], source[2]["label"]
+        (6, array([4, 5, 6, 7], dtype=int32), array([0, 1, 2, 3], dtype=int32))
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        global_batch: int,
+        num_epochs: int,
+        start: Mapping[str, Any] | None = None,
+        decode: Decode | None = None,
+        columns: Sequence[str] = (),
+        host_columns: Sequence[str] = (),
+        sampler: drt.Sampler | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        weights: Weights | None = None,
+        tail: Tail = "drop",
+        mask_key: str = "mask",
+        pad_to: Mapping[str, tuple[int, ...]] | None = None,
+        dtype_policy: DtypePolicy = "jax",
+        process_index: int | None = None,
+        process_count: int | None = None,
+    ) -> None:
+        dataset, order = ordered(source, sampler, shuffle, seed, weights)
+        work = Columns(
+            decode,
+            names("columns", columns),
+            names("host_columns", host_columns),
+            dict(pad_to or {}),
+            dtype_policy,
+        )
+        plan = make_plan(epoch_length(dataset, order), global_batch, tail)
+        self._feed = Feed(dataset, order, plan, work, mask_key)
+        self._processes = Processes(process_index, process_count)
+        self._start = plan.settled(Place(0, 0) if start is None else self._feed.place_of(start))
+        epochs_left = check_count("num_epochs", num_epochs) - self._start.epoch
+        whole = plan.steps() * max(0, epochs_left - 1)
+        self._length = whole + plan.steps(self._start.position) if epochs_left > 0 else 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of a whole epoch, the same on every process."""
+        return self._feed.plan.steps()
+
+    def __getitem__(self, step: SupportsIndex) -> Batch:
+        """The batch of a step, on this process; asks JAX which one that is, if need be."""
+        place = self._place(step.__index__())
+        index, count = self._processes.resolved()
+        local = local_batch(self._feed.plan.global_batch, count)
+        part = self._feed.plan.part(place.position, index, count)
+        rows = self._feed.sampler.indices(
+            self._feed.dataset, place.epoch, part.start, part.start + part.samples
+        )
+        return self._feed.finished(self._feed.dataset.take(rows), part, local)
+
+    def state_at(self, step: int) -> drt.LoaderState:
+        """The state of datasetrt's loader before a step: how a run leaves grain for another loader.
+
+        Args:
+            step: In ``[0, len(self)]``; what grain's iterator would read next.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> source = drtj.GrainBatchSource(drt.testing.tiny_dataset(), global_batch=4, num_epochs=3)
+            >>> source.state_at(3)["epoch"], source.state_at(3)["position"]
+            (1, 4)
+        """
+        if not 0 <= step <= self._length:
+            raise invalid(f"step = {step} is out of range; give one of 0 to {self._length}")
+        return self._feed.state_at(self._feed.plan.place_of(step, self._start))
+
+    def _place(self, step: int) -> Place:
+        if not 0 <= step < self._length:
+            raise drt.SampleIndexError(
+                f"step {step} is out of range: the source has {self._length} steps", kind="index-out-of-range"
+            )
+        return self._feed.plan.place_of(step, self._start)
+
+    def __repr__(self) -> str:
+        plan = self._feed.plan
+        return (
+            f"GrainBatchSource({self._feed.sampler}, global_batch={plan.global_batch}, tail={plan.tail!r}, "
+            f"start={tuple(self._start)}, {self._length} steps, fingerprint {self._feed.dataset.fingerprint})"
+        )

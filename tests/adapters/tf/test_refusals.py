@@ -1,0 +1,202 @@
+"""Bad input: refused before anything is read where that can be, else an error with sample and column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import datasetrt as drt
+import datasetrt_tf as drtf
+from tests.adapters.tf.conftest import CODEC
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"batch_size": None}, "batch_size = None"),
+        ({"batch_size": "10"}, "batch_size = '10'"),
+        ({"num_epochs": 0}, "num_epochs = 0"),
+        ({"start": -1}, "start = -1"),
+        ({"tail": "keep"}, "tail = 'keep' is not known; use 'short' or 'drop' or 'pad'"),
+        ({"batch_size": 101, "tail": "drop"}, "an epoch of 100 samples has no batch of 101"),
+        ({"shard": (0, 2)}, "shard = .* is a tuple; give a datasetrt.Shard"),
+        ({"shard": drt.Shard(0, 2), "shuffle": False}, "does not say what to do when the ranks"),
+        ({"shuffle": 1}, "shuffle = 1 is a int"),
+        ({"seed": -1}, "seed = -1"),
+        ({"sampler": drt.Shuffle(1), "seed": 2}, "says it all; leave out shuffle, seed and weights"),
+        ({"sampler": "shuffle"}, "sampler = 'shuffle' is a str"),
+        ({"weights": True, "shuffle": False}, "weights are for random draws"),
+        ({"columns": "x"}, "columns = 'x' is a str; give a list of names"),
+        ({"columns": ["z"]}, "there is no column 'z'; there are 'x', 'y', 'third', 'name', 'sample_id'"),
+        ({"columns": ["x", "x"]}, "names a column twice"),
+        ({"columns": [1]}, "columns has 1, a int"),
+        ({"columns": []}, "there is no column"),
+        ({"ragged": ["z"]}, "ragged names 'z', which decode does not return"),
+        ({"decode": 3}, "transform = 3 is neither a function"),
+        ({"seeded": True}, "takes none"),
+        ({"mask_key": "x", "tail": "pad"}, "mask_key = 'x' is the name of a column"),
+        ({"signature": []}, "signature is a list"),
+        ({"signature": {"z": None}}, "signature names 'z', which is no column"),
+        ({"signature": {"x": 3}}, r"signature\['x'\] is a int; give a tf.TensorSpec"),
+        ({"signature": {"x": tf.TensorSpec((), tf.float32)}}, r"signature\['x'\] has the shape \(\)"),
+        ({"signature": {"x": tf.TensorSpec((5, 8), tf.float32)}}, "has batches of 5 samples"),
+        (
+            {"signature": {"x": tf.TensorSpec((None, 8), tf.string)}},
+            "column 'x' has numbers of dtype float32",
+        ),
+        ({"as_tuple": ("x", "z")}, "targets names 'z', which is no column; there are 'x', 'y'"),
+        ({"as_tuple": (["q"], "y")}, "inputs names 'q'"),
+    ],
+)
+def test_arguments_are_refused_before_anything_is_read(
+    records: drt.CachedDataset, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(drt.InvalidInputError, match=message):
+        drtf.dataset(records, **{"batch_size": 10, "decode": CODEC, **options})
+
+
+def test_an_argument_that_is_not_known_is_no_secret(records: drt.CachedDataset) -> None:
+    with pytest.raises(TypeError, match=r"dataset\(\) got an unexpected keyword argument 'shufle'"):
+        drtf.dataset(records, 10, shufle=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"raw\(\) got an unexpected keyword argument 'decode'"):
+        drtf.raw(records, 10, decode=CODEC)  # type: ignore[call-arg]
+
+
+def test_a_tuple_has_no_place_for_more_columns(records: drt.CachedDataset) -> None:
+    def pair(sample: drt.CachedSample) -> tuple[int, int]:
+        return sample.sample_id, 0
+
+    for options in ({"tail": "pad"}, {"shard": drt.Shard(0, 2)}, {"columns": ["third"]}):
+        with pytest.raises(drt.InvalidInputError, match="decode that returns a dict"):
+            drtf.dataset(records, 10, decode=pair, **options)  # type: ignore[arg-type]
+    with pytest.raises(drt.InvalidInputError, match="let decode return a dict"):
+        drtf.dataset(records, 10, decode=pair, as_tuple=("0", "1"))
+
+
+def test_ragged_and_one_shape_are_not_both_to_be_had(records: drt.CachedDataset) -> None:
+    def tokens(sample: drt.CachedSample) -> dict[str, Any]:
+        return {"tokens": [1] * sample.sample_id}
+
+    with pytest.raises(drt.InvalidInputError, match="ragged rows have any"):
+        drtf.dataset(records, 10, decode=tokens, ragged=["tokens"], tail="pad")
+    signature = {"tokens": tf.RaggedTensorSpec((None, None), tf.int64)}
+    with pytest.raises(drt.InvalidInputError, match="ragged rows have any"):
+        drtf.dataset(records, 10, decode=tokens, signature=signature, tail="pad")
+
+
+def test_another_codec_is_refused_with_both_names(records: drt.CachedDataset) -> None:
+    with pytest.raises(drt.CodecError, match=r"record.*cannot be decoded with 'npy'"):
+        drtf.dataset(records, 10, decode=drt.codecs.Npy())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"fingerprint": "0" * 64}, "belongs to a dataset with fingerprint '000"),
+        ({"sampler": {"kind": "shuffle", "seed": 8}}, r"seed.* differs"),
+        ({"position": 100}, "position is 100, outside of 0 to 99"),
+        ({"position": "3"}, "position is '3', a str"),
+        ({"extra": 1}, "has the unknown 'extra'"),
+        ({"version": 2}, "has version 2"),
+    ],
+)
+def test_a_wrong_state_is_refused(records: drt.CachedDataset, change: dict[str, Any], message: str) -> None:
+    state = {**drtf.cursor(records, 10, seed=7, global_step=3), **change}
+    with pytest.raises(drt.StateError, match=message):
+        drtf.dataset(records, 10, decode=CODEC, seed=7, start=state)
+    with pytest.raises(drt.StateError, match=message):
+        drtf.cursor(records, 10, seed=7, global_step=1, start=state)
+
+
+# While batches are read
+
+
+def _failure(records: drt.CachedDataset, decode: Any, **options: Any) -> str:
+    with pytest.raises(tf.errors.OpError) as caught:
+        list(drtf.dataset(records, 10, decode=decode, **options))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("calls", [None, 4])
+def test_what_decode_raises_names_the_sample(records: drt.CachedDataset, calls: int | None) -> None:
+    def decode(sample: drt.CachedSample) -> dict[str, Any]:
+        if sample.sample_id == 17:
+            raise KeyError("the pixels are gone")
+        return {"y": 0}
+
+    text = _failure(records, decode, num_parallel_calls=calls)
+    assert "KeyError: 'the pixels are gone'" in text
+    assert "while transforming sample 17 of cache" in text
+
+
+@pytest.mark.parametrize("calls", [None, 4])
+def test_stop_iteration_does_not_end_the_epoch(records: drt.CachedDataset, calls: int | None) -> None:
+    def decode(sample: drt.CachedSample) -> dict[str, Any]:
+        if sample.sample_id == 17:
+            raise StopIteration
+        return {"y": 0}
+
+    text = _failure(records, decode, num_parallel_calls=calls)
+    assert "StopIteration was raised while transforming sample 17" in text
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ("text", "column 'y' of sample 17: dtype <U4, where int64 is wanted"),
+        (None, "column 'y' of sample 17: None, where a tensor is wanted"),
+        (object(), "column 'y' of sample 17: an object of type object"),
+        ([1, 2], "column 'y' of sample 17: shape (2,), but () is expected"),
+        (1.5, "column 'y' of sample 17: dtype float64, where int64 is wanted"),
+    ],
+)
+def test_a_value_that_is_no_tensor_names_column_and_sample(
+    records: drt.CachedDataset, odd: Any, message: str
+) -> None:
+    text = _failure(records, lambda sample: {"y": odd if sample.sample_id == 17 else 3})
+    assert message in text
+
+
+def test_other_columns_and_other_forms_are_named(records: drt.CachedDataset) -> None:
+    text = _failure(records, lambda sample: {"y" if sample.sample_id else "z": 1, "w": 1})
+    assert "column 'z': decode does not return it; it returns ['y', 'w']" in text
+    text = _failure(records, lambda sample: (1,) if sample.sample_id else {"z": 1})
+    assert "column 'z': decode returns a tuple, and a mapping for the first row" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (object(), "column 'o': an object of type object, where a tensor is wanted"),
+        ({"nested": 1}, "column 'o': an object of type dict"),
+        (None, "column 'o': None"),
+        (np.datetime64("2020-01-01"), "column 'o': dtype datetime64"),
+        (np.longdouble(1), "column 'o': dtype (float128|longdouble), which TensorFlow does not have"),
+    ],
+)
+def test_the_first_row_shows_what_no_tensor_can_be(
+    records: drt.CachedDataset, value: Any, message: str
+) -> None:
+    with pytest.raises(drt.CodecError, match=message):
+        drtf.dataset(records, 10, decode=lambda sample: {"o": value})
+
+
+def test_a_codec_that_gives_no_rows_is_named(records: drt.CachedDataset) -> None:
+    class Odd:
+        name = CODEC.name
+
+        def dumps(self, obj: Any) -> bytes:
+            raise NotImplementedError
+
+        def loads(self, buffer: Any) -> Any:
+            raise NotImplementedError
+
+        def loads_batch(self, batch: Any) -> Any:
+            return {"n": np.zeros(3), "m": 1}
+
+    with pytest.raises(drt.CodecError, match="column 'm': decode gives a int for a batch"):
+        drtf.dataset(records, 10, decode=Odd())
