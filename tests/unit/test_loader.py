@@ -745,12 +745,14 @@ def label_of(sample: drt.CachedSample) -> Any:
     "copied", [lambda made: pickle.loads(pickle.dumps(made)), copy.copy], ids=["pickle", "copy"]
 )
 def test_a_loader_travels_with_its_place(copied: Callable[[Any], Any], tiny: drt.CachedDataset) -> None:
+    whole = list(tiny.loader(batch_size=8, sampler=SHUFFLE, transform=label_of, collate=sum))
     made = tiny.loader(batch_size=8, sampler=SHUFFLE, transform=label_of, collate=sum)
-    next(iter(made))
+    first = next(iter(made))
     again = copied(made)
     assert again.state_dict() == made.state_dict()
-    assert list(again) == list(made), "each goes on on its own"
-    assert again.epoch == made.epoch == 2
+    # As after load_state_dict: the copy's first loop finishes the epoch that the original was in.
+    assert [first, *again] == whole
+    assert (again.epoch, made.epoch) == (1, 0)
 
 
 def test_a_lambda_does_not_pickle(tiny: drt.CachedDataset) -> None:
@@ -975,14 +977,3 @@ def test_an_interrupt_names_the_sample_too(
 
 def test_an_interrupt_after_the_last_sample_names_that(tiny: drt.CachedDataset) -> None:
     assert "sample 1 of cache" in _place_in(next(iter(tiny.loader(batch_size=2))), 2)
-
-
-def test_a_pickled_loader_goes_on_in_the_middle_of_its_epoch(tiny: drt.CachedDataset) -> None:
-    loader = tiny.loader(batch_size=30, sampler=SHUFFLE)
-    batches = iter(loader)
-    first = next(batches).indices.tolist()
-    copy = pickle.loads(pickle.dumps(loader))
-    assert copy.state_dict() == loader.state_dict()
-    rest = [row for batch in copy for row in batch.indices.tolist()]
-    assert first + rest == SHUFFLE.indices(tiny).tolist()
-    assert copy.epoch == 1
