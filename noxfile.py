@@ -120,6 +120,7 @@ def examples(session: nox.Session) -> None:
 def torch(session: nox.Session) -> None:
     """Tests and examples of datasetrt-torch, in an environment with PyTorch alone; arguments go to pytest."""
     _framework(session, "torch", "torch_digits", "torch_ddp")
+    session.run("mypy", "packages/datasetrt-torch/src", "examples/torch_digits.py", "examples/torch_ddp.py")
 
 
 @nox.session(requires=["build"])
@@ -147,6 +148,16 @@ def quickstart(session: nox.Session) -> None:
     """The main job, once: cache the digits, train, stop, resume. A second run reuses ./cache."""
     _install_product(session, "examples")
     session.run("python", "examples/quickstart.py", *session.posargs)
+
+
+@nox.session(requires=["build"])
+@nox.parametrize("framework", [nox.param(name, id=name) for name in ADAPTERS])
+def bench_frameworks(session: nox.Session, framework: str) -> None:
+    """Measure one adapter beside what its users would pick instead; prints ratios. Not part of the default run."""
+    _install_framework(session, framework, f"bench-{framework}")
+    data = Path(session.create_tmp()) / "benchmarks"
+    arguments = (framework, "--data", str(data), *session.posargs)
+    session.run("python", "benchmarks/frameworks/run.py", *arguments)
 
 
 def _group(name: str) -> list[str]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import datasetrt_jax as drtj
 import ours
 import records
 
 import datasetrt as drt
+import datasetrt_jax as drtj
 
 write = ours.write
 

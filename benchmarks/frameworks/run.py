@@ -1,6 +1,6 @@
 """Takes turns: each contender of one framework, each round in a fresh process; prints rates and ratios.
 
-    python benchmarks/frameworks/run.py FRAMEWORK --data FOLDER [--rounds 5]
+python benchmarks/frameworks/run.py FRAMEWORK --data FOLDER [--rounds 5]
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import datasetrt_tf as drtf
 import ours
 import records
+
+import datasetrt_tf as drtf
 
 write = ours.write
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import datasetrt_torch as drtt
 import ours
 import records
+
+import datasetrt_torch as drtt
 
 write = ours.write
 

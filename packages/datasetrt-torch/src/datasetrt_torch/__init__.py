@@ -1,22 +1,31 @@
-"""The PyTorch adapter of datasetrt: this release holds its version and says so when asked for more."""
+"""Feeds PyTorch from a datasetrt cache, in exactly the order of its samplers.
 
-from typing import NoReturn
+:class:`NativeLoader` reads in this process with native threads and gives finished batches of tensors.
+:class:`TorchDataset`, :class:`EpochSampler` and :func:`make_dataloader` are for ``torch.utils.data``, and for
+what is built on it. :class:`ShardSpec` says which rank this process is; :func:`collate` makes batches.
+"""
+
+from ._requirements import check_core, check_torch
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+# Before anything that needs them, so that the error is about what is missing and not about a name in it.
+check_core(__version__)
+check_torch()
 
-_PLANNED = frozenset(
-    {"TorchDataset", "EpochSampler", "make_dataloader", "NativeLoader", "collate", "ShardSpec"}
-)
+from ._collate import collate  # noqa: E402
+from ._dataloader import make_dataloader  # noqa: E402
+from ._dataset import TorchDataset  # noqa: E402
+from ._native import NativeLoader  # noqa: E402
+from ._sampler import EpochSampler  # noqa: E402
+from ._shards import ShardSpec  # noqa: E402
 
-
-def __getattr__(name: str) -> NoReturn:
-    if name in _PLANNED:
-        # ImportError, because `from datasetrt_torch import …` replaces the text of an AttributeError.
-        raise ImportError(
-            f"datasetrt-torch {__version__} does not contain {name} yet; "
-            "datasetrt's own loader works today: dataset.loader(batch_size=...) yields NumPy batches",
-            name=__name__,
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "EpochSampler",
+    "NativeLoader",
+    "ShardSpec",
+    "TorchDataset",
+    "__version__",
+    "collate",
+    "make_dataloader",
+]

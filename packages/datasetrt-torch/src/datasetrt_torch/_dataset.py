@@ -1,0 +1,137 @@
+"""A cache as a map-style dataset of PyTorch."""
+
+from __future__ import annotations
+
+import multiprocessing.context
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, SupportsIndex, TypeVar, cast, overload
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import Dataset
+
+import datasetrt as drt
+
+from ._checks import choice, invalid
+from ._decode import Decode, Source, decoding, opened
+from ._tensors import Float64
+from ._workers import refuse_unpicklable
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class TorchDataset(Dataset[T_co]):
+    """A map-style dataset over a cache: for DataLoader, samplers of others, Trainer, and the like.
+
+    Has no state, and decides no order. Reads whole batches where the DataLoader asks for them, which it does
+    by itself. Pickles as the decoder and a recipe of some hundred bytes (a filtered view's also has its row
+    numbers), so that it works in workers however they are started; a worker opens the files when it is first
+    asked.
+
+    To select, weight or reorder rows, do so with the `CachedDataset`, and wrap the result.
+
+    Args:
+        source: A dataset, or the path of a cache.
+        decode: A codec, or a function of a `CachedSample`. Without one, samples are `CachedSample`, and
+            batches of columns have the payloads as ``"data"``, uint8 of shape (n, bytes), if all have one
+            size.
+        output: What a batch is: ``"samples"``, a list of what ``decode`` gives; or ``"columns"``, tensors,
+            made at once where the codec can, which `collate` lets pass. One sample is the same with both.
+        columns: Metadata columns to put beside what ``decode`` gives, which is a dict then.
+        include_index: The name under which the row number is put there too.
+        float64: ``"float32"`` narrows float64 tensors in batches of columns.
+        fill: What stands for missing values, by column.
+
+    Raises:
+        InvalidInputError: An argument breaks a rule, there is no such column, or it cannot be a tensor.
+        CodecError: The payloads were packed by another codec.
+        DatasetRTError: The cache cannot be opened, as `datasetrt.open_dataset`.
+
+    Example:
+        >>> import datasetrt as drt, datasetrt_torch as drtt
+        >>> def decode(sample):
+        ...     return {"label": sample.metadata["label"]}
+        >>> dataset = drtt.TorchDataset(drt.testing.tiny_dataset(), decode=decode)
+        >>> len(dataset), dataset[3], dataset[-1]
+        (10, {'label': 3}, {'label': 9})
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_size=4)
+        >>> next(iter(loader))["label"]
+        tensor([0, 1, 2, 3])
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        decode: Decode | None = None,
+        output: Literal["samples", "columns"] = "samples",
+        columns: Sequence[str] = (),
+        include_index: str | None = None,
+        float64: Float64 = "keep",
+        fill: Mapping[str, Any] | None = None,
+    ) -> None:
+        choice("output", output, ("samples", "columns"))
+        self._dataset = opened(source)
+        self._output = output
+        self._decoding = decoding(
+            self._dataset, decode, columns, include_index, float64, fill, tensors=output == "columns"
+        )
+        if decode is None and output == "samples" and self._decoding.adds:
+            raise invalid(
+                "columns= and include_index= need decode= or output='columns'; a CachedSample has them"
+            )
+
+    @property
+    def dataset(self) -> drt.CachedDataset:
+        """The rows that are read."""
+        return self._dataset
+
+    @property
+    def decode(self) -> Decode | None:
+        """What unpacks a sample."""
+        return self._decoding.decode
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T_co: ...
+    @overload
+    def __getitem__(self, index: Sequence[int] | Tensor) -> Any: ...
+    def __getitem__(self, index: Any) -> Any:
+        """One sample; or a batch, for a sequence of indices, as a DataLoader with ``batch_size=None`` asks.
+
+        Args:
+            index: Row of the active table, negative ones count from the end; or a sequence, array or tensor.
+
+        Raises:
+            SampleIndexError: There is no such row.
+            CorruptionError: A payload does not match its checksum.
+        """
+        if isinstance(index, Sequence) or len(getattr(index, "shape", ())) > 0:
+            return self.__getitems__(index)
+        if isinstance(index, slice):
+            raise invalid(f"a slice of a TorchDataset is no batch; wrap dataset.dataset[{_slice(index)}]")
+        row = int(index) if isinstance(index, Tensor) else index
+        sample = self._dataset[row]
+        return self._decoding.sample(sample, int(row) % len(self._dataset))
+
+    def __getitems__(self, indices: Sequence[int] | Tensor) -> Any:
+        """A batch: a list of samples, or columns."""
+        rows = cast(Sequence[int], np.asarray(indices)) if isinstance(indices, Tensor) else indices
+        batch = self._dataset.take(rows)
+        return self._decoding.batch(batch) if self._output == "columns" else self._decoding.samples(batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For a worker that is just being started; others, such as cloudpickle, may send what pickle cannot.
+        if multiprocessing.context.get_spawning_popen() is not None:
+            refuse_unpicklable({"decode": self.decode})
+        return self.__dict__
+
+    def __repr__(self) -> str:
+        return f"TorchDataset({self._dataset!r}, decode={self.decode!r}, output={self._output!r})"
+
+
+def _slice(index: slice) -> str:
+    parts = ["" if part is None else str(part) for part in (index.start, index.stop)]
+    return ":".join(parts if index.step is None else [*parts, str(index.step)])

@@ -1,0 +1,208 @@
+"""What becomes of samples that were read: decoded one by one, or a batch at once into tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+import datasetrt as drt
+
+from ._checks import choice, invalid
+from ._collate import collate
+from ._tensors import Float64, as_tensor, as_tensors, narrowed, no_tensor
+
+#: A codec, or a function of a sample.
+Decode: TypeAlias = drt.codecs.Codec[Any] | Callable[[drt.CachedSample], Any]
+Source: TypeAlias = drt.CachedDataset | str | os.PathLike[str]
+
+#: The name of undecoded payloads in a batch.
+PAYLOAD = "data"
+
+
+def opened(source: Source) -> drt.CachedDataset:
+    """The dataset, opened if it is a path."""
+    return source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How samples and batches are made of what a dataset reads; pickles if ``decode`` does.
+
+    ``columns`` are metadata columns and ``include_index`` the name of the row number, both put beside what
+    ``decode`` gives.
+    """
+
+    decode: Decode | None
+    columns: tuple[str, ...]
+    include_index: str | None
+    float64: Float64
+    fill: Mapping[str, Any]
+
+    @property
+    def adds(self) -> bool:
+        """Whether something is put beside what ``decode`` gives."""
+        return bool(self.columns) or self.include_index is not None
+
+    def sample(self, sample: drt.CachedSample, row: int) -> Any:
+        """One sample, decoded; ``row`` is its number in the active table."""
+        if self.decode is None:
+            return sample
+        if isinstance(self.decode, drt.codecs.Codec):
+            # Arrays that a codec makes of it are writable then, as they are with batches.
+            made = _made(self.decode.loads, bytearray(sample.data), sample.sample_id, sample.cache_id)
+        else:
+            made = _made(self.decode, sample, sample.sample_id, sample.cache_id)
+        return self._beside(made, sample.metadata, row) if self.adds else made
+
+    def samples(self, batch: drt.SampleBatch) -> list[Any]:
+        """Every sample of a batch, decoded."""
+        made = self._each(batch)
+        if not self.adds:
+            return made
+        columns = {name: batch.metadata[name].tolist() for name in self.columns}
+        return [
+            self._beside(one, {name: values[at] for name, values in columns.items()}, int(batch.indices[at]))
+            for at, one in enumerate(made)
+        ]
+
+    def batch(self, batch: drt.SampleBatch) -> Any:
+        """A batch of tensors: a dict, or what ``decode`` makes of it."""
+        made = self._tensors(batch)
+        if self.adds:
+            added: dict[str, Any] = {name: batch.metadata[name] for name in self.columns}
+            if self.include_index is not None:
+                added[self.include_index] = batch.indices
+            made = _united(made, as_tensors(added, self.fill))
+        return self._narrowed(made)
+
+    def _tensors(self, batch: drt.SampleBatch) -> Any:
+        if self.decode is None:
+            return as_tensors({PAYLOAD: _one_size(batch)})
+        if not isinstance(self.decode, drt.codecs.BatchCodec):
+            return collate(self._each(batch))
+        made = self.decode.loads_batch(batch)
+        if isinstance(made, Mapping):
+            return as_tensors(made)
+        return as_tensor(self.decode.name, made) if isinstance(made, np.ndarray) else collate(made)
+
+    def _each(self, batch: drt.SampleBatch) -> list[Any]:
+        if self.decode is None:
+            return list(batch)
+        decode: Callable[[Any], Any]
+        parts: Iterable[Any]
+        if isinstance(self.decode, drt.codecs.Codec):
+            decode, parts = self.decode.loads, batch.payloads
+        else:
+            decode, parts = self.decode, batch
+        sample_ids, cache_ids = batch.sample_ids, batch.cache_ids
+        return [_made(decode, part, sample_ids[at], cache_ids[at]) for at, part in enumerate(parts)]
+
+    def _beside(self, made: Any, metadata: Mapping[str, Any], row: int) -> dict[Any, Any]:
+        added = {name: metadata[name] for name in self.columns}
+        for name, stand_in in self.fill.items():
+            if added[name] is None:
+                added[name] = stand_in
+        if self.include_index is not None:
+            added[self.include_index] = row
+        return _united(made, added)
+
+    def _narrowed(self, made: Any) -> Any:
+        if self.float64 == "keep":
+            return made
+        if isinstance(made, Mapping):
+            return {name: narrowed(part) if isinstance(part, Tensor) else part for name, part in made.items()}
+        return narrowed(made) if isinstance(made, Tensor) else made
+
+
+def decoding(
+    dataset: drt.CachedDataset,
+    decode: Decode | None,
+    columns: Sequence[str],
+    include_index: str | None,
+    float64: Float64,
+    fill: Mapping[str, Any] | None,
+    *,
+    tensors: bool,
+) -> Decoding:
+    """Check what the user wants made of samples against the dataset.
+
+    Args:
+        tensors: Whether columns have to become tensors.
+
+    Raises:
+        InvalidInputError: Something cannot be called, there is no such column, or no tensor can hold it.
+        CodecError: The payloads were packed by another codec.
+    """
+    choice("float64", float64, ("keep", "float32"))
+    if isinstance(decode, drt.codecs.Codec):
+        drt.codecs.check(dataset, decode)
+    elif decode is not None and not callable(decode):
+        raise invalid(f"decode = {decode!r} is neither a codec nor a function of a sample")
+    if isinstance(columns, str):
+        raise invalid(f"columns = {columns!r} is a str; give a list of names: [{columns!r}]")
+    names = tuple(columns)
+    if len(set(names)) != len(names) or include_index in names:
+        raise invalid(f"columns = {list(names)} and include_index = {include_index!r} name something twice")
+    unknown = [name for name in fill or {} if name not in names]
+    if unknown:
+        raise invalid(
+            f"fill names {unknown}, which columns = {list(names)} does not have; add them to columns"
+        )
+    _check_columns(dataset, names, fill or {}, tensors)
+    return Decoding(decode, names, include_index, float64, dict(fill or {}))
+
+
+def _check_columns(
+    dataset: drt.CachedDataset, names: tuple[str, ...], fill: Mapping[str, Any], tensors: bool
+) -> None:
+    """Refuse columns that are not there or hold no numbers, before the first batch."""
+    if not names:
+        return
+    # One sample is read, because only batches know the columns that with_metadata added.
+    found = dataset.take([0]).metadata
+    for name in names:
+        if name not in found:
+            raise invalid(f"there is no column {name!r}; the dataset has {', '.join(found) or 'none'}")
+        if tensors and found[name].dtype == object:
+            raise no_tensor(name, "holds strings; encode them as numbers, or leave the column out")
+        if tensors:
+            as_tensor(name, found[name], fill)
+
+
+def _one_size(batch: drt.SampleBatch) -> Any:
+    lengths = batch.lengths
+    if lengths.min() != lengths.max():
+        raise no_tensor(
+            PAYLOAD, f"has payloads of {lengths.min()} to {lengths.max()} bytes; give decode= to unpack them"
+        )
+    return batch.as_array(np.uint8, (int(lengths[0]),))
+
+
+def _united(made: Any, added: Mapping[str, Any]) -> dict[Any, Any]:
+    """What ``decode`` gave, and columns beside it."""
+    if not isinstance(made, Mapping):
+        raise invalid(
+            f"decode gives a {type(made).__name__}, and columns go into a dict; let decode give a dict"
+        )
+    twice = [name for name in added if name in made]
+    if twice:
+        raise invalid(f"decode gives {twice} already; rename it there, or leave it out of columns")
+    return {**made, **added}
+
+
+def _made(decode: Callable[[Any], Any], part: Any, sample_id: int, cache_id: str) -> Any:
+    """What ``decode`` makes of a part; an error says which sample that was."""
+    try:
+        return decode(part)
+    except StopIteration as error:
+        # To the loop around us StopIteration would say that the epoch is over.
+        place = f"while decoding sample {sample_id} of cache {cache_id}"
+        raise RuntimeError(f"StopIteration was raised {place}") from error
+    except Exception as error:
+        error.add_note(f"while decoding sample {sample_id} of cache {cache_id}")
+        raise
