@@ -153,7 +153,7 @@ def quickstart(session: nox.Session) -> None:
 @nox.session(requires=["build"])
 @nox.parametrize("framework", [nox.param(name, id=name) for name in ADAPTERS])
 def bench_frameworks(session: nox.Session, framework: str) -> None:
-    """Measure one adapter beside what its users would pick instead; prints ratios. Not part of the default run."""
+    """Measure one adapter beside what its users would pick instead; prints ratios."""
     _install_framework(session, framework, f"bench-{framework}")
     data = Path(session.create_tmp()) / "benchmarks"
     arguments = (framework, "--data", str(data), *session.posargs)
