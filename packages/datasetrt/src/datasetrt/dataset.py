@@ -385,7 +385,11 @@ class CachedDataset:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the content, the rows, their order and their weights: what a saved state belongs to."""
+        """A digest of what is delivered, to which a saved state belongs.
+
+        It covers the content, the rows and their order, the weights, and added columns of the types that are
+        delivered with samples.
+        """
         return self._view.fingerprint
 
     @property

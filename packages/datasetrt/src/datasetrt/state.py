@@ -63,7 +63,7 @@ def checked_state(state: object, fingerprint: str, sampler: SamplerState, length
     if found != fingerprint:
         raise _mismatch(
             f"the state belongs to a dataset with fingerprint {shown(found)}, but this one has "
-            f"{fingerprint!r}; load it where caches, rows and weights are the same"
+            f"{fingerprint!r}; load it where caches, rows, weights and added columns are the same"
         )
     _check_sampler(state["sampler"], sampler)
     # One more than there are epochs: a run that is through with the last one has a state too.
