@@ -321,7 +321,7 @@ def test_other_states_are_refused_and_change_nothing(loader: drt.Loader[drt.Samp
         ("version", ["version 2", "version 1", "release"]),
         ("missing", ["lacks epoch"]),
         ("unknown", ["'extra'"]),
-        ("fingerprint", ["'other'", "rows and weights"]),
+        ("fingerprint", ["'other'", "rows, weights and added columns"]),
         ("sampler", ["sequential", "shuffle", "kind differs"]),
         ("sampler seed", ["seed differs", "6", "5"]),
         ("position end", ["position", "100", "0 to 99"]),
