@@ -205,7 +205,8 @@ class LoaderIterator(Iterator[T_co]):
     def _log_substitutions(self) -> None:
         for lost in self._loop.stream.substitutions():
             _log.warning(
-                "sample %d of cache %s is unreadable; row %d is read in its place at position %d of epoch %d: %s",
+                "sample %d of cache %s cannot be read; row %d is read in its place "
+                "at position %d of epoch %d: %s",
                 lost["sample_id"],
                 lost["cache_id"],
                 lost["replacement_row"],
