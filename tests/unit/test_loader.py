@@ -817,24 +817,41 @@ def _again(loader: drt.Loader[drt.SampleBatch]) -> drt.Loader[drt.SampleBatch]:
     return loader.dataset.loader(batch_size=loader.batch_size or 1, sampler=loader.sampler)
 
 
-def test_native_threads_end_with_their_iterator(tiny: drt.CachedDataset) -> None:
-    def threads() -> int:
-        names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
-        return sum(name.startswith("drt-") for name in names)
+def readers() -> int:
+    """Native reading threads of this process."""
+    found = 0
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found += (task / "comm").read_text().startswith("drt-read")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It ended just now.
+    return found
 
+
+def wait_for_readers(wanted: Callable[[int], bool]) -> bool:
+    """Whether it comes true: a thread names itself after it began, and its entry outlives it by a moment."""
+    deadline = time.monotonic() + 10
+    while not wanted(readers()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_native_threads_end_with_their_iterator(tiny: drt.CachedDataset) -> None:
     made = tiny.loader(batch_size=1, threads=2, sampler=SHUFFLE)
-    assert threads() == 0, "none before the first batch"
+    assert readers() == 0, "none before the first batch"
     iterator = iter(made)
     next(iterator)
-    assert threads() > 0
+    assert wait_for_readers(lambda found: found > 0)
     del iterator
-    assert threads() == 0
+    assert wait_for_readers(lambda found: found == 0)
     iterator = iter(made)
     next(iterator)
     made.close()
-    assert threads() == 0
+    assert wait_for_readers(lambda found: found == 0)
     list(made)
-    assert threads() == 0
+    assert wait_for_readers(lambda found: found == 0)
 
 
 # One caller at a time
