@@ -13,9 +13,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 use pyo3_arrow::PyRecordBatch;
 
-use crate::buffer::PayloadBuffer;
 use crate::error::{OrRaise as _, invalid, repr};
 use crate::metadata;
+use crate::payloads::Payloads;
 use crate::sample::{CachedSample, Row};
 
 /// Samples that were read together, in the order that was asked for.
@@ -40,10 +40,8 @@ pub(crate) struct SampleBatch {
     positions: Vec<u64>,
     padding: Vec<bool>,
     epoch: u64,
-    starts: Vec<usize>,
-    lengths: Vec<usize>,
     columns: Arc<RecordBatch>,
-    buffer: Py<PayloadBuffer>,
+    payloads: Payloads,
 }
 
 impl SampleBatch {
@@ -55,18 +53,16 @@ impl SampleBatch {
             positions: batch.positions,
             padding: batch.padding,
             epoch,
-            starts: batch.payloads.starts,
-            lengths: batch.payloads.lengths,
             columns: Arc::new(batch.metadata),
-            buffer: Py::new(py, PayloadBuffer::new(batch.payloads.buffer))?,
+            payloads: Payloads::new(py, batch.payloads)?,
         })
     }
 
     fn sample(&self, py: Python<'_>, at: usize) -> PyResult<CachedSample> {
-        let (start, length, global) =
-            (part(&self.starts, at), part(&self.lengths, at), part(&self.globals, at));
+        let (length, global) = (part(self.payloads.lengths(), at), part(&self.globals, at));
+        let rows = self.payloads.rows(py)?;
         let data = PyBytes::new_with(py, length, |out| {
-            self.buffer.get().copy(start, out);
+            rows.copy(at, out);
             Ok(())
         })?;
         let row = Row::Batch {
@@ -78,28 +74,18 @@ impl SampleBatch {
         CachedSample::new(py, &data, row)
     }
 
-    fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
-        PyMemoryView::from(self.buffer.bind(py).as_any())
-    }
-
-    /// The length that all payloads share.
-    fn one_length(&self) -> Result<usize, (usize, usize)> {
-        let first = self.lengths.first().copied().unwrap_or_default();
-        self.lengths.iter().find(|length| **length != first).map_or(Ok(first), |other| Err((first, *other)))
-    }
-
     fn data_column(&self, py: Python<'_>) -> PyResult<LargeBinaryArray> {
-        let buffer = self.buffer.get();
-        let offsets = OffsetBuffer::<i64>::from_lengths(self.lengths.iter().copied());
-        let values = if self.one_length().is_ok() {
-            buffer.to_arrow()
+        let (rows, lengths) = (self.payloads.rows(py)?, self.payloads.lengths());
+        let offsets = OffsetBuffer::<i64>::from_lengths(lengths.iter().copied());
+        let values = if self.payloads.one_length().is_ok() {
+            rows.buffer.get().to_arrow()
         } else {
             // Arrow's values follow each other without gaps, so aligned payloads have to be moved together.
-            let mut dense = vec![0; self.lengths.iter().sum()];
+            let mut dense = vec![0; lengths.iter().sum()];
             let mut rest = dense.as_mut_slice();
-            for (start, length) in self.starts.iter().zip(&self.lengths) {
+            for (at, length) in lengths.iter().enumerate() {
                 let Some((out, others)) = rest.split_at_mut_checked(*length) else { break };
-                buffer.copy(*start, out);
+                rows.copy(at, out);
                 rest = others;
             }
             arrow_buffer::Buffer::from_vec(dense)
@@ -158,11 +144,15 @@ impl SampleBatch {
     /// A writable memoryview of each payload; together they share the batch's buffer.
     #[getter]
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let view = self.view(py)?;
+        let rows = self.payloads.rows(py)?;
+        let view = rows.view(py)?;
         let slice = |(start, length): (&usize, &usize)| {
             view.get_item(PySlice::new(py, isize::try_from(*start)?, isize::try_from(start + length)?, 1))
         };
-        PyList::new(py, self.starts.iter().zip(&self.lengths).map(slice).collect::<PyResult<Vec<_>>>()?)
+        PyList::new(
+            py,
+            rows.starts.iter().zip(self.payloads.lengths()).map(slice).collect::<PyResult<Vec<_>>>()?,
+        )
     }
 
     /// Column name to NumPy array of shape ``(len(batch),)``: bool, int64, float64, or objects (str or
@@ -199,19 +189,19 @@ impl SampleBatch {
     /// The memory of all payloads, writable, in bytes.
     #[getter]
     fn buffer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
-        self.view(py)
+        self.payloads.rows(py)?.view(py)
     }
 
     /// Where each payload begins in ``buffer``, in bytes, int64, shape ``(len(batch),)``.
     #[getter]
-    fn offsets<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
-        int64(py, &self.starts)
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        Ok(int64(py, &self.payloads.rows(py)?.starts))
     }
 
     /// The length of each payload in bytes, int64, shape ``(len(batch),)``.
     #[getter]
     fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
-        int64(py, &self.lengths)
+        int64(py, self.payloads.lengths())
     }
 
     /// The number of each sample in its cache, int64, shape ``(len(batch),)``.
@@ -264,7 +254,7 @@ impl SampleBatch {
                 .extract()
                 .map_err(|_| refused(format!("shape {} is no tuple of sizes", repr(&shape))))?,
         };
-        let length = self.one_length().map_err(|(a, b)| {
+        let length = self.payloads.one_length().map_err(|(a, b)| {
             refused(format!(
                 "payloads have different sizes, such as {a} and {b} bytes; use payloads or a codec"
             ))
@@ -281,10 +271,39 @@ impl SampleBatch {
         let made = if length == 0 || self.rows.is_empty() {
             numpy.call_method1("zeros", (full, dtype))
         } else {
-            let flat = numpy.call_method1("frombuffer", (self.view(py)?, dtype));
+            let flat = numpy.call_method1("frombuffer", (self.payloads.rows(py)?.view(py)?, dtype));
             flat.and_then(|flat| flat.call_method1("reshape", (full,)))
         };
         made.map_err(|e| refused(format!("NumPy refuses it: {e}")))
+    }
+
+    /// Cut payloads of one size into columns: for each width that part of every payload, one after the other.
+    ///
+    /// A loader whose transform has ``column_widths`` reads batches in those columns; asking for the same ones then
+    /// copies nothing, and the views are the batch's own memory. Otherwise they are a copy, made without the GIL.
+    ///
+    /// Args:
+    ///     widths: Bytes of each part of a payload, in order, at least 1 each and at most 256 of them; their sum
+    ///         is the size of the payloads.
+    ///
+    /// Returns:
+    ///     A writable memoryview for each width, of ``len(batch) * width`` bytes, each aligned to 64 bytes.
+    ///
+    /// Raises:
+    ///     InvalidInputError: The payloads do not have the size that the widths make together.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> batch = drt.testing.tiny_dataset().take([0, 1])
+    ///     >>> [part.nbytes for part in batch.split([2, 6])]
+    ///     [4, 12]
+    ///     >>> bytes(batch.split([2, 6])[0][2:]) == bytes(batch.payloads[1][:2])
+    ///     True
+    fn split<'py>(&self, py: Python<'py>, widths: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let sizes: Vec<usize> = widths.extract().map_err(|_| {
+            invalid(py, format!("split: widths = {}; give a list of sizes in bytes", repr(widths)))
+        })?;
+        self.payloads.split(py, &sizes)
     }
 
     #[pyo3(signature = (requested_schema = None))]
@@ -305,7 +324,7 @@ impl SampleBatch {
 
     fn __repr__(&self) -> String {
         let names: Vec<_> = self.columns.schema_ref().fields().iter().map(|f| f.name().clone()).collect();
-        let bytes: usize = self.lengths.iter().sum();
+        let bytes: usize = self.payloads.lengths().iter().sum();
         format!("SampleBatch({} samples, {bytes} bytes, metadata: {})", self.rows.len(), names.join(", "))
     }
 }

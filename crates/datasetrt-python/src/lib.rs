@@ -6,6 +6,7 @@ mod error;
 mod input;
 mod metadata;
 mod order;
+mod payloads;
 mod sample;
 mod stream;
 mod view;
@@ -23,6 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<buffer::PayloadBuffer>()?;
     module.add_class::<order::Order>()?;
     module.add_class::<sample::CachedSample>()?;
+    module.add_class::<stream::Memory>()?;
     module.add_class::<stream::Stream>()?;
     module.add_class::<view::View>()?;
     module.add_class::<writer::Writer>()?;

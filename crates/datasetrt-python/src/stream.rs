@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datasetrt_core::read::Dataset;
+use datasetrt_core::read::buffer::Pool;
+use datasetrt_core::read::{Dataset, Places, Split};
 use datasetrt_core::stream::plan::{Plan, Uneven};
 use datasetrt_core::stream::{Batch, OnCorrupt, Stats, Stream as CoreStream, StreamOptions, Substitution};
 use datasetrt_core::{Error, ErrorKind};
@@ -23,6 +24,21 @@ pub(crate) struct Stream {
     epoch: u64,
     slot: Mutex<Slot>,
     substitutions: Mutex<Vec<Substitution>>,
+}
+
+/// Memory that the streams of one loader use one after the other; goes with the loader.
+#[pyclass(frozen, module = "datasetrt._core")]
+pub(crate) struct Memory {
+    pool: Arc<Pool>,
+}
+
+#[pymethods]
+impl Memory {
+    #[new]
+    #[pyo3(signature = (*, prefetch_batches, prefetch_bytes))]
+    fn new(prefetch_batches: u64, prefetch_bytes: u64) -> Self {
+        Memory { pool: Pool::for_prefetch(prefetch_batches, prefetch_bytes) }
+    }
 }
 
 /// The engine's stream is taken out while it is used, so that no lock is held across a wait or a call
@@ -81,7 +97,7 @@ impl Stream {
 #[pymethods]
 impl Stream {
     #[new]
-    #[pyo3(signature = (view, order, *, epoch, start, batch_size, rank, world_size, uneven, drop_last, steps_per_read, threads, prefetch_batches, prefetch_bytes, on_corrupt))]
+    #[pyo3(signature = (view, order, *, epoch, start, batch_size, rank, world_size, uneven, drop_last, steps_per_read, threads, prefetch_batches, prefetch_bytes, on_corrupt, split=None, memory=None))]
     #[expect(clippy::too_many_arguments, reason = "the loader's options, by keyword")]
     fn new(
         py: Python<'_>,
@@ -99,14 +115,25 @@ impl Stream {
         prefetch_batches: u64,
         prefetch_bytes: u64,
         on_corrupt: &str,
+        split: Option<Vec<usize>>,
+        memory: Option<&Memory>,
     ) -> PyResult<Self> {
         let uneven = Uneven::parse(uneven).or_raise(py)?;
         let on_corrupt = OnCorrupt::parse(on_corrupt).or_raise(py)?;
         let order = order.order.clone();
         let plan =
             Plan::new(order.len(), start, batch_size, (rank, world_size), uneven, drop_last).or_raise(py)?;
-        let options =
-            StreamOptions { epoch, steps_per_read, threads, prefetch_batches, prefetch_bytes, on_corrupt };
+        let split = split.map(|widths| Split::new(&widths)).transpose().or_raise(py)?;
+        let options = StreamOptions {
+            epoch,
+            steps_per_read,
+            threads,
+            prefetch_batches,
+            prefetch_bytes,
+            on_corrupt,
+            split,
+            pool: memory.map(|memory| Arc::clone(&memory.pool)),
+        };
         let dataset = Dataset::clone(&view.dataset);
         let stream = py.detach(|| CoreStream::new(dataset, order, plan, options)).or_raise(py)?;
         Ok(Stream {
@@ -136,7 +163,12 @@ impl Stream {
         let Some(batch) = self.pull(py)? else { return Ok((PyList::empty(py), Vec::new())) };
         let columns = Arc::new(batch.metadata);
         let bytes = batch.payloads.buffer.as_slice();
-        let spans = batch.payloads.starts.iter().zip(&batch.payloads.lengths);
+        // Samples are never split; should they be, they would come out empty rather than wrong.
+        let starts = match &batch.payloads.places {
+            Places::Rows(starts) => starts.as_slice(),
+            Places::Columns(_) => &[],
+        };
+        let spans = starts.iter().zip(&batch.payloads.lengths);
         let samples = spans.zip(&batch.globals).enumerate().map(|(at, ((start, length), global))| {
             let data = PyBytes::new(py, bytes.get(*start..start + length).unwrap_or_default());
             let dataset = Arc::clone(&self.dataset);

@@ -27,6 +27,17 @@ pub fn xxh3_64(data: &[u8]) -> u64 {
 
 /// The checksum of one record: stored bytes, keyed by what and where they are.
 pub fn record_checksum(identity: Identity, stored: &[u8]) -> u64 {
+    xxh3::xxh3_64_with_seed(stored, seed(identity))
+}
+
+/// The same of stored bytes that lie in several places.
+pub fn record_checksum_of_parts(identity: Identity, stored: &[&mut [u8]]) -> u64 {
+    let mut hasher = xxh3::Xxh3::with_seed(seed(identity));
+    stored.iter().for_each(|part| hasher.update(part));
+    hasher.digest()
+}
+
+fn seed(identity: Identity) -> u64 {
     let mut words = [0u8; 40];
     let fields = [
         identity.record_key,
@@ -38,7 +49,7 @@ pub fn record_checksum(identity: Identity, stored: &[u8]) -> u64 {
     for (place, field) in words.chunks_exact_mut(8).zip(fields) {
         place.copy_from_slice(&field.to_le_bytes());
     }
-    xxh3::xxh3_64_with_seed(stored, xxh3::xxh3_64(&words))
+    xxh3::xxh3_64(&words)
 }
 
 /// XXH3-128 of a file, fed piece by piece.
@@ -104,6 +115,24 @@ mod tests {
         ];
         assert!(changed.iter().all(|&other| record_checksum(other, b"abc") != reference));
         assert_ne!(record_checksum(base, b"abd"), reference);
+    }
+
+    #[test]
+    fn parts_have_the_checksum_of_the_whole() {
+        let identity = Identity { record_key: 1, sample_id: 2, tag: 0, payload_bytes: 3, stored_bytes: 3 };
+        let mut bytes: Vec<u8> = (0..5000u32).map(|n| (n * 7) as u8).collect();
+        for length in [0, 1, 16, 17, 128, 129, 240, 241, 255, 256, 257, 1024, 1025, 5000] {
+            for cut in [0, 1, length / 3, length] {
+                let cut = cut.min(length);
+                let whole = record_checksum(identity, &bytes[..length]);
+                let (left, right) = bytes[..length].split_at_mut(cut);
+                assert_eq!(
+                    record_checksum_of_parts(identity, &[left, &mut [], right]),
+                    whole,
+                    "{length} {cut}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One record: checksum, tag, length where compressed, stored bytes.
 
-use super::checksum::{Identity, record_checksum};
+use super::checksum::{Identity, record_checksum, record_checksum_of_parts};
 use super::compression::{self, Compression, Compressor, TAG_RAW};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -125,13 +125,18 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Verifies a raw record whose frame and payload were read to two places.
-pub fn verify_raw(rules: &Rules, sample_id: u64, head: &[u8; RAW_FRAME_BYTES], payload: &[u8]) -> Result<()> {
+/// Verifies a raw record whose frame and payload were read to several places.
+pub fn verify_raw(
+    rules: &Rules,
+    sample_id: u64,
+    head: &[u8; RAW_FRAME_BYTES],
+    payload: &[&mut [u8]],
+) -> Result<()> {
     let tag = head[8];
     if tag != TAG_RAW {
         return Err(bad(sample_id, format!("record tag {tag} does not belong to compression 'none'")));
     }
-    let length = payload.len() as u64;
+    let length = payload.iter().map(|part| part.len() as u64).sum();
     if length > rules.max_payload_bytes {
         return Err(too_long(rules, sample_id, length));
     }
@@ -144,11 +149,18 @@ pub fn verify_raw(rules: &Rules, sample_id: u64, head: &[u8; RAW_FRAME_BYTES], p
     };
     let mut expected = [0; 8];
     expected.copy_from_slice(&head[..8]);
-    compare(&identity, u64::from_le_bytes(expected), payload)
+    let expected = u64::from_le_bytes(expected);
+    match payload {
+        [whole] => compare(&identity, expected, whole),
+        parts => judge(&identity, expected, record_checksum_of_parts(identity, parts)),
+    }
 }
 
 fn compare(identity: &Identity, expected: u64, stored: &[u8]) -> Result<()> {
-    let found = record_checksum(*identity, stored);
+    judge(identity, expected, record_checksum(*identity, stored))
+}
+
+fn judge(identity: &Identity, expected: u64, found: u64) -> Result<()> {
     if found == expected {
         return Ok(());
     }

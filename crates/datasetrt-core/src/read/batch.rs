@@ -1,8 +1,12 @@
 //! Payloads of many samples in one buffer: read, verified, decompressed.
 
-use super::buffer::{AlignedBuffer, layout};
+use std::io::IoSliceMut;
+use std::sync::Arc;
+
+use super::buffer::{AlignedBuffer, Pool, layout};
 use super::cache::{Cache, Place};
 use super::dataset::Dataset;
+use super::split::Split;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compression::Compression;
 use crate::format::record::{Frame, RAW_FRAME_BYTES, verify_raw};
@@ -10,12 +14,43 @@ use crate::format::record::{Frame, RAW_FRAME_BYTES, verify_raw};
 /// The payloads of some samples.
 #[derive(Debug)]
 pub struct Payloads {
-    /// All of them; see [`layout`] for where each lies.
+    /// All of them.
     pub buffer: AlignedBuffer,
-    /// Where each begins.
-    pub starts: Vec<usize>,
     /// How long each is.
     pub lengths: Vec<usize>,
+    /// Where they lie in the buffer.
+    pub places: Places,
+}
+
+/// Where payloads lie in their buffer.
+#[derive(Clone, Debug)]
+pub enum Places {
+    /// One after the other, as [`layout`] says; where each begins.
+    Rows(Vec<usize>),
+    /// Cut into columns, because all have the length that was hoped for.
+    Columns(Split),
+}
+
+/// How payloads are to be laid out.
+#[derive(Clone, Debug, Default)]
+pub struct Arrangement {
+    /// Where memory comes from and goes back to.
+    pub pool: Option<Arc<Pool>>,
+    /// Cut the payloads of a request into these columns, if all of them have that length.
+    pub split: Option<Split>,
+}
+
+impl Arrangement {
+    fn buffer(&self, length: usize) -> Result<AlignedBuffer> {
+        match &self.pool {
+            Some(pool) => AlignedBuffer::uncleared(length, pool),
+            None => AlignedBuffer::zeroed(length),
+        }
+    }
+
+    fn split_of(&self, lengths: &[usize]) -> Option<&Split> {
+        self.split.as_ref().filter(|split| lengths.iter().all(|length| *length == split.record_bytes()))
+    }
 }
 
 /// A sample that could not be read, by its place in the request.
@@ -60,16 +95,16 @@ impl Dataset {
     /// # Errors
     ///
     /// The first sample that cannot be read, and why.
-    pub fn read_payloads(&self, globals: &[u64]) -> Result<Payloads, Failure> {
+    pub fn read_payloads(&self, globals: &[u64], arrangement: &Arrangement) -> Result<Payloads, Failure> {
         let mut wanted = Vec::with_capacity(globals.len());
         for (place, global) in globals.iter().enumerate() {
             let found = self.find(*global).map_err(|error| Failure { place, error })?;
             wanted.push(found);
         }
         if wanted.iter().all(|w| w.cache.manifest().compression == Compression::None) {
-            read_raw(&wanted)
+            read_raw(&wanted, arrangement)
         } else {
-            read_packed(&wanted)
+            read_packed(&wanted, arrangement)
         }
     }
 
@@ -110,21 +145,25 @@ fn read_record(wanted: &Wanted<'_>) -> Result<Vec<u8>> {
 }
 
 /// Without compression the lengths are known before reading: each payload goes straight to its place.
-fn read_raw(wanted: &[Wanted<'_>]) -> Result<Payloads, Failure> {
+fn read_raw(wanted: &[Wanted<'_>], arrangement: &Arrangement) -> Result<Payloads, Failure> {
     let lengths = each(wanted, |w| Ok(w.length()?.saturating_sub(RAW_FRAME_BYTES)))?;
-    let (starts, total) = layout(&lengths).map_err(whole)?;
-    let mut buffer = AlignedBuffer::zeroed(total).map_err(whole)?;
-    fill(&mut buffer, wanted, &starts, &lengths, |w, _, payload| {
+    fill(wanted, lengths, arrangement, |w, _, parts| {
         let shard = w.cache.shard(w.place.shard)?;
         let mut head = [0; RAW_FRAME_BYTES];
-        shard.file.read_split_at(&mut head, payload, w.place.start)?;
-        verify_raw(w.cache.rules(), w.sample, &head, payload)
-    })?;
-    Ok(Payloads { buffer, starts, lengths })
+        if let [payload] = parts {
+            let mut pieces = [IoSliceMut::new(&mut head), IoSliceMut::new(payload)];
+            shard.file.read_scattered_at(&mut pieces, w.place.start)?;
+        } else {
+            let payload = parts.iter_mut().map(|part| IoSliceMut::new(part));
+            let mut pieces: Vec<_> = std::iter::once(IoSliceMut::new(&mut head)).chain(payload).collect();
+            shard.file.read_scattered_at(&mut pieces, w.place.start)?;
+        }
+        verify_raw(w.cache.rules(), w.sample, &head, parts)
+    })
 }
 
 /// With compression the records are read first; their frames say how long the payloads are.
-fn read_packed(wanted: &[Wanted<'_>]) -> Result<Payloads, Failure> {
+fn read_packed(wanted: &[Wanted<'_>], arrangement: &Arrangement) -> Result<Payloads, Failure> {
     let records = each(wanted, read_record)?;
     let parse = |w: &Wanted<'_>, record: &[u8]| -> Result<usize> {
         let frame = Frame::parse(w.cache.rules(), w.sample, record)?;
@@ -136,30 +175,60 @@ fn read_packed(wanted: &[Wanted<'_>]) -> Result<Payloads, Failure> {
     for (place, (w, record)) in wanted.iter().zip(&records).enumerate() {
         lengths.push(parse(w, record).map_err(|e| Failure { place, error: w.explain(&e) })?);
     }
-    let (starts, total) = layout(&lengths).map_err(whole)?;
-    let mut buffer = AlignedBuffer::zeroed(total).map_err(whole)?;
-    fill(&mut buffer, wanted, &starts, &lengths, |w, place, payload| {
+    let mut whole = Vec::new();
+    fill(wanted, lengths, arrangement, |w, place, parts| {
         let record = records.get(place).map(Vec::as_slice).unwrap_or_default();
-        Frame::parse(w.cache.rules(), w.sample, record)?.unpack(payload)
-    })?;
-    Ok(Payloads { buffer, starts, lengths })
+        let frame = Frame::parse(w.cache.rules(), w.sample, record)?;
+        if let [payload] = parts {
+            return frame.unpack(payload);
+        }
+        whole.resize(parts.iter().map(|part| part.len()).sum(), 0);
+        frame.unpack(&mut whole)?;
+        let mut rest = whole.as_slice();
+        for part in parts {
+            let Some((piece, others)) = rest.split_at_checked(part.len()) else { break };
+            part.copy_from_slice(piece);
+            rest = others;
+        }
+        Ok(())
+    })
 }
 
+/// Lays the payloads out and lets `read` write each: all bytes of all parts that it is given.
 fn fill(
-    buffer: &mut AlignedBuffer,
     wanted: &[Wanted<'_>],
-    starts: &[usize],
-    lengths: &[usize],
-    read: impl Fn(&Wanted<'_>, usize, &mut [u8]) -> Result<()>,
-) -> Result<(), Failure> {
-    let out = buffer.as_mut_slice();
-    for (place, w) in wanted.iter().enumerate() {
-        let start = starts.get(place).copied().unwrap_or_default();
-        let length = lengths.get(place).copied().unwrap_or_default();
-        let payload = out.get_mut(start..start + length).unwrap_or_default();
-        read(w, place, payload).map_err(|e| Failure { place, error: w.explain(&e) })?;
+    lengths: Vec<usize>,
+    arrangement: &Arrangement,
+    mut read: impl FnMut(&Wanted<'_>, usize, &mut [&mut [u8]]) -> Result<()>,
+) -> Result<Payloads, Failure> {
+    let mut read = |place: usize, parts: &mut [&mut [u8]]| match wanted.get(place) {
+        Some(w) => read(w, place, parts).map_err(|e| Failure { place, error: w.explain(&e) }),
+        None => Ok(()),
+    };
+    if let Some(split) = arrangement.split_of(&lengths) {
+        let total = split.buffer_bytes(lengths.len()).map_err(whole)?;
+        let mut buffer = arrangement.buffer(total).map_err(whole)?;
+        let mut columns = split.columns_mut(lengths.len(), buffer.as_mut_slice());
+        for place in 0..lengths.len() {
+            let mut parts: Vec<&mut [u8]> = columns.iter_mut().filter_map(Iterator::next).collect();
+            read(place, &mut parts)?;
+        }
+        return Ok(Payloads { buffer, lengths, places: Places::Columns(split.clone()) });
     }
-    Ok(())
+    let (starts, total) = layout(&lengths).map_err(whole)?;
+    let mut buffer = arrangement.buffer(total).map_err(whole)?;
+    let mut rest = buffer.as_mut_slice();
+    let mut filled = 0;
+    for (place, (start, length)) in starts.iter().zip(&lengths).enumerate() {
+        let (gap, from) = rest.split_at_mut_checked(start - filled).unwrap_or_default();
+        // The memory may have held other payloads before.
+        gap.fill(0);
+        let (payload, others) = from.split_at_mut_checked(*length).unwrap_or_default();
+        read(place, &mut [payload])?;
+        rest = others;
+        filled = start + length;
+    }
+    Ok(Payloads { buffer, lengths, places: Places::Rows(starts) })
 }
 
 fn each<T>(wanted: &[Wanted<'_>], work: impl Fn(&Wanted<'_>) -> Result<T>) -> Result<Vec<T>, Failure> {

@@ -11,9 +11,11 @@ mod dataset;
 mod index;
 mod recipe;
 mod shards;
+mod split;
 mod verify;
 
-pub use batch::{Failure, Payloads};
+pub use batch::{Arrangement, Failure, Payloads, Places};
 pub use cache::{Cache, ReadOptions};
 pub use dataset::Dataset;
+pub use split::Split;
 pub use verify::Progress;

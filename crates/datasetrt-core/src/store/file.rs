@@ -46,19 +46,19 @@ impl ReadFile {
         self.file.read_exact_at(out, offset).map_err(|e| self.read_error(&e, offset))
     }
 
-    /// Fills `head`, then `body`, from `offset`: one system call where the file system gives all at once.
-    pub fn read_split_at(&self, head: &mut [u8], body: &mut [u8], offset: u64) -> Result<()> {
-        let wanted = head.len() + body.len();
-        let found = {
-            let mut parts = [IoSliceMut::new(head), IoSliceMut::new(body)];
-            rustix::io::preadv(&self.file, &mut parts, offset)
-        };
-        match found {
+    /// Fills `parts` one after the other from `offset`: one system call where the file system gives all at once.
+    pub fn read_scattered_at(&self, parts: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        match rustix::io::preadv(&self.file, parts, offset) {
             Ok(found) if found == wanted => Ok(()),
             // A short or interrupted read: begin again, part by part.
             Ok(_) | Err(rustix::io::Errno::INTR) => {
-                self.read_exact_at(head, offset)?;
-                self.read_exact_at(body, offset + head.len() as u64)
+                let mut at = offset;
+                for part in parts {
+                    self.read_exact_at(part, at)?;
+                    at += part.len() as u64;
+                }
+                Ok(())
             }
             Err(e) => Err(self.read_error(&e.into(), offset)),
         }

@@ -5,7 +5,7 @@ use arrow_array::RecordBatch;
 use super::StreamOptions;
 use super::plan::{MAX_BATCH, Plan};
 use crate::error::{Error, ErrorKind, Result, invalid};
-use crate::read::{Dataset, Failure, Payloads};
+use crate::read::{Arrangement, Dataset, Failure, Payloads};
 use crate::sampler::{EpochOrder, Order};
 
 /// What happens to a sample whose bytes are damaged.
@@ -65,7 +65,7 @@ pub struct Batch {
 impl Batch {
     /// Bytes of all payloads.
     pub fn bytes(&self) -> u64 {
-        self.payloads.buffer.as_slice().len() as u64
+        self.payloads.buffer.len() as u64
     }
 
     /// The samples of some rows, in the order given.
@@ -75,7 +75,8 @@ impl Batch {
     /// A row out of range, before anything is read; or the first sample that cannot be read.
     pub fn of_rows(dataset: &Dataset, rows: Vec<u64>) -> Result<Self> {
         let globals = dataset.globals(&rows)?;
-        let payloads = dataset.read_payloads(&globals).map_err(|failure| failure.error)?;
+        let payloads =
+            dataset.read_payloads(&globals, &Arrangement::default()).map_err(|failure| failure.error)?;
         let metadata = dataset.metadata(&rows, &globals)?;
         Ok(Batch {
             padding: vec![false; rows.len()],
@@ -97,6 +98,7 @@ pub(super) struct Source {
     epoch_order: EpochOrder,
     plan: Plan,
     options: StreamOptions,
+    arrangement: Arrangement,
 }
 
 impl Source {
@@ -107,7 +109,15 @@ impl Source {
                 options.steps_per_read
             )));
         }
-        Ok(Source { epoch_order: order.epoch(options.epoch)?, dataset, order, plan, options })
+        let pool = options.pool.clone().unwrap_or_else(|| options.new_pool());
+        let arrangement = Arrangement { pool: Some(pool), split: options.split.clone() };
+        Ok(Source { epoch_order: order.epoch(options.epoch)?, dataset, order, plan, options, arrangement })
+    }
+
+    /// The same with memory of its own: in a forked child the pool may be locked for ever.
+    pub(super) fn in_child(&self) -> Self {
+        let arrangement = Arrangement { pool: Some(self.options.new_pool()), ..self.arrangement.clone() };
+        Source { arrangement, ..self.clone() }
     }
 
     /// Number of reads.
@@ -156,7 +166,7 @@ impl Source {
         let mut substitutions: Vec<Substitution> = Vec::new();
         let mut attempt = 0;
         loop {
-            let Failure { place, error } = match self.dataset.read_payloads(&globals) {
+            let Failure { place, error } = match self.dataset.read_payloads(&globals, &self.arrangement) {
                 Ok(payloads) => return Ok((globals, payloads, substitutions)),
                 Err(failure) => failure,
             };

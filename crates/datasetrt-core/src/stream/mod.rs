@@ -18,12 +18,13 @@ use batch::Source;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec;
-use crate::read::Dataset;
+use crate::read::buffer::Pool;
+use crate::read::{Dataset, Split};
 use crate::sampler::Order;
 use plan::Plan;
 
 /// How a stream reads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// Which epoch of the order.
     pub epoch: u64,
@@ -37,6 +38,16 @@ pub struct StreamOptions {
     pub prefetch_bytes: u64,
     /// What happens to a sample that is damaged.
     pub on_corrupt: OnCorrupt,
+    /// Cut the payloads of a batch into these columns, if all have that length.
+    pub split: Option<Split>,
+    /// Where memory for payloads comes from and goes back to; `None` makes a pool for this stream alone.
+    pub pool: Option<Arc<Pool>>,
+}
+
+impl StreamOptions {
+    fn new_pool(&self) -> Arc<Pool> {
+        Pool::for_prefetch(self.prefetch_batches, self.prefetch_bytes)
+    }
 }
 
 /// Where the time of a stream goes.
@@ -97,7 +108,7 @@ impl Stream {
             None => exec::thread_budget().min(MOST_WORTH_IT),
             given => exec::threads_or_budget(given)?,
         };
-        let source = Source::new(dataset, order, plan, options)?;
+        let source = Source::new(dataset, order, plan, options.clone())?;
         Ok(Stream {
             shared: Shared::new(source, options, 0),
             workers: Vec::new(),
@@ -146,7 +157,8 @@ impl Stream {
     /// Starts threads at first use, and anew in a forked child, which has the memory but not the threads.
     fn settle_in_process(&mut self) -> Result<()> {
         if self.pid != std::process::id() {
-            let fresh = Shared::new(self.shared.source.clone(), self.shared.options, self.delivered);
+            let fresh =
+                Shared::new(self.shared.source.in_child(), self.shared.options.clone(), self.delivered);
             // Not dropped: its lock may be held by a thread that does not exist in this process.
             std::mem::forget(std::mem::replace(&mut self.shared, fresh));
             self.workers.drain(..).for_each(std::mem::forget);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,32 @@ class Columns:
         if self.policy == "keep":
             return aligned(column)
         return narrowed(name, column, lambda row: sample_name(batch, row))
+
+
+@dataclass(frozen=True)
+class InColumns:
+    """A codec to the core's loader, which then reads batches in the columns that ``codec`` cuts, and hands
+    them out as they are.
+    """
+
+    codec: drt.codecs.BatchCodec[Any]
+
+    @property
+    def name(self) -> str:
+        return self.codec.name
+
+    @property
+    def column_widths(self) -> Sequence[int] | None:
+        return getattr(self.codec, "column_widths", None)
+
+    def loads_batch(self, batch: drt.SampleBatch, /) -> drt.SampleBatch:
+        return batch
+
+    def loads(self, _buffer: object, /) -> NoReturn:
+        raise AssertionError("batches are not taken apart")
+
+    def dumps(self, _obj: object, /) -> NoReturn:
+        raise AssertionError("nothing is written here")
 
 
 def sample_name(batch: drt.SampleBatch, row: int) -> str:

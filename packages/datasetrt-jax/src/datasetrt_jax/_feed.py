@@ -12,7 +12,7 @@ import numpy.typing as npt
 import datasetrt as drt
 
 from ._arrays import aligned_empty, rows_of
-from ._decode import Columns, stored_column
+from ._decode import Columns, InColumns, stored_column
 from ._dtypes import DtypePolicy
 from ._errors import invalid
 from ._plan import Part, Place, Plan, Tail
@@ -123,9 +123,13 @@ class Feed:
     def _loader(
         self, batch_size: int, shard: drt.Shard = _WHOLE, *, drop_last: bool = False, ahead: int | None = None
     ) -> drt.Loader[drt.SampleBatch]:
+        decode = self.work.decode
+        # Samples are decoded later; how they are to lie in memory has to be known when they are read.
+        columns = InColumns(decode) if isinstance(decode, drt.codecs.BatchCodec) else None
         return self.dataset.loader(
             batch_size=batch_size,
             sampler=self.sampler,
+            transform=columns,
             drop_last=drop_last,
             shard=shard,
             threads=self.threads,

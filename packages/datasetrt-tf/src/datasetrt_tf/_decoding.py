@@ -67,6 +67,11 @@ class _PerBatch:
     def loads(self, buffer: Any, /) -> Any:
         return self.codec.loads(buffer)
 
+    @property
+    def column_widths(self) -> Sequence[int] | None:
+        """Those of the codec: the core reads batches in the columns that it cuts."""
+        return getattr(self.codec, "column_widths", None)
+
     def loads_batch(self, batch: Any, /) -> tuple[Any, Any]:
         return batch, self.codec.loads_batch(batch)
 

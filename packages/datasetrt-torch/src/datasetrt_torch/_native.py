@@ -35,6 +35,11 @@ class _Assembler:
     decoding: Decoding
     finish: Finish
 
+    @property
+    def column_widths(self) -> Sequence[int] | None:
+        """Those of the codec: the core reads batches in the columns that it cuts."""
+        return getattr(self.decoding.decode, "column_widths", None)
+
     def loads_batch(self, batch: drt.SampleBatch, /) -> Any:
         return self.finish(self.decoding.batch(batch), batch)
 

@@ -1,6 +1,6 @@
 # The native module. Integers are Python ints, paths are str; errors are the classes of datasetrt.errors.
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict, final, overload
 
 import numpy as np
@@ -202,6 +202,8 @@ class SampleBatch:
     def cache_ids(self) -> list[str]: ...
     # All payloads as one array of shape ``(len(batch), *shape)``; no copy where they have one size.
     def as_array(self, dtype: npt.DTypeLike, shape: tuple[int, ...] | None = None) -> npt.NDArray[Any]: ...
+    # Payloads of one size cut into columns, a view a width.
+    def split(self, widths: Sequence[int]) -> list[memoryview]: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
 @final
@@ -220,6 +222,12 @@ class Order:
     def indices(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]: ...
     def position_of(self, row: int, epoch: int) -> int: ...
     def transform_seeds(self, epoch: int, positions: npt.NDArray[np.int64]) -> list[int]: ...
+
+@final
+class Memory:
+    # Memory that the streams of one loader use one after the other.
+
+    def __new__(cls, *, prefetch_batches: int, prefetch_bytes: int) -> Memory: ...
 
 @final
 class Stream:
@@ -242,6 +250,8 @@ class Stream:
         prefetch_batches: int,
         prefetch_bytes: int,
         on_corrupt: str,
+        split: list[int] | None = None,
+        memory: Memory | None = None,
     ) -> Stream: ...
     # Steps of this rank.
     def __len__(self) -> int: ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
-from ._core import Stream
+from ._core import Memory, Stream
 from .checks import BATCH_SAMPLES, COUNTABLE, THREADS, choice, flag, invalid, shown, whole
 from .loop import NO_FIGURES, Cursor, LoaderIterator, Loop
 from .sampler import Sampler, Shard
@@ -100,6 +100,7 @@ class Loader(Generic[T_co]):
         self._loop: Loop | None = None
         self._newest: Loop | None = None
         self._length: int | None = None
+        self._memory = self._new_memory()
         # What cannot be bound to the dataset is refused now, not in the first loop.
         dataset._order(sampler)
 
@@ -256,7 +257,13 @@ class Loader(Generic[T_co]):
     def __getstate__(self) -> dict[str, Any]:
         # A loop belongs to its process; its place in the run travels, and the copy goes on from there.
         place = self._where()
-        return {**self.__dict__, "_cursor": place, "_next": place, "_loop": None, "_newest": None}
+        state = {**self.__dict__, "_cursor": place, "_next": place, "_loop": None, "_newest": None}
+        del state["_memory"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._memory = self._new_memory()
 
     def __repr__(self) -> str:
         shard = self._options.shard
@@ -270,6 +277,10 @@ class Loader(Generic[T_co]):
         if self._loop is None:
             return self._cursor
         return self._loop.cursor() or self._next
+
+    def _new_memory(self) -> Memory:
+        options = self._options
+        return Memory(prefetch_batches=options.prefetch_batches, prefetch_bytes=options.prefetch_bytes)
 
     def _stream(self, start: Cursor) -> Stream:
         options = self._options
@@ -289,4 +300,6 @@ class Loader(Generic[T_co]):
             prefetch_batches=options.prefetch_batches,
             prefetch_bytes=options.prefetch_bytes,
             on_corrupt=options.on_corrupt,
+            split=None if options.batch_size is None else self._work.split,
+            memory=self._memory,
         )

@@ -41,6 +41,12 @@ class Assembly:
         """Whether the loop gets what was read as it is."""
         return self.apply is None and self.codec is None and self.collate is None
 
+    @property
+    def split(self) -> list[int] | None:
+        """The widths at which payloads of a batch are to be cut while they are read, if the codec has any."""
+        widths = getattr(self.codec, "column_widths", None) if self.collate is None else None
+        return None if widths is None else list(widths)
+
     def batch(self, batch: SampleBatch, order: Order) -> Any:
         """What the loop gets for a batch."""
         if self.collate is None and isinstance(self.codec, codecs.BatchCodec):

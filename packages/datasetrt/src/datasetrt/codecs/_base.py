@@ -64,8 +64,18 @@ class PayloadBatch(Protocol):
 
 
 @runtime_checkable
+class SplitBatch(Protocol):
+    """A batch that cuts its payloads into columns by itself; `SampleBatch` does."""
+
+    def split(self, widths: Sequence[int]) -> list[memoryview]: ...
+
+
+@runtime_checkable
 class BatchCodec(Codec[T], Protocol[T]):
     """A codec that also unpacks all payloads of a batch in one call.
+
+    One that also has ``column_widths``, a sequence of widths in bytes, gets batches that were read in those
+    columns where it can be: :meth:`SampleBatch.split` then copies nothing.
 
     Example:
         >>> import datasetrt as drt

@@ -11,11 +11,14 @@ import numpy.typing as npt
 from datasetrt.errors import CodecError
 
 from ._arrays import aligned_empty, check_values, show
-from ._base import PayloadBatch, byte_view, reason
-from ._record_layout import Field, place, record_dtype
+from ._base import PayloadBatch, SplitBatch, byte_view, reason
+from ._record_layout import Field, cuts, place, record_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+# As many columns as the reader cuts payloads into.
+_MAX_CUTS = 256
 
 
 class Record:
@@ -46,9 +49,10 @@ class Record:
         array([1., 1.], dtype=float32)
     """
 
-    __slots__ = ("_dtype", "_fields", "_name")
+    __slots__ = ("_cuts", "_dtype", "_fields", "_name")
 
     _fields: tuple[Field, ...]
+    _cuts: dict[int, int]
     _dtype: np.dtype[Any]
     _name: str
 
@@ -56,6 +60,7 @@ class Record:
         placed = place(fields)
         object.__setattr__(self, "_fields", placed)
         object.__setattr__(self, "_dtype", record_dtype(placed))
+        object.__setattr__(self, "_cuts", cuts(placed, self.size))
         object.__setattr__(self, "_name", f"record({','.join(field.spelling for field in placed)})")
 
     @property
@@ -72,6 +77,17 @@ class Record:
     def size(self) -> int:
         """Bytes of every payload."""
         return self._dtype.itemsize
+
+    @property
+    def column_widths(self) -> tuple[int, ...] | None:
+        """The widths in bytes at which a loader cuts payloads into columns; None where they are too many.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.codecs.Record({"flag": ("bool", ()), "box": ("float32", (4,))}).column_widths
+            (1, 3, 16)
+        """
+        return tuple(self._cuts.values()) if len(self._cuts) <= _MAX_CUTS else None
 
     def dumps(self, obj: Mapping[str, npt.ArrayLike], /) -> bytes:
         """Pack one mapping with exactly the fields of the record.
@@ -118,8 +134,9 @@ class Record:
     def loads_batch(self, batch: PayloadBatch, /) -> dict[str, npt.NDArray[Any]]:
         """Unpack a whole batch into one array of shape ``(n, *shape)`` a field.
 
-        Each array is fresh, writable, C-contiguous and 64-byte aligned. The number of numpy calls depends on
-        the fields, never on ``n``.
+        Each array is writable, C-contiguous and 64-byte aligned. The number of numpy calls depends on the
+        fields, never on ``n``. A batch from a loader that decodes with this codec was read in these columns:
+        they are its own memory, and unpacking it once more gives the same memory.
 
         Raises:
             CodecError: A payload has another size (kind ``layout``), or a bool is neither 0 nor 1
@@ -131,7 +148,19 @@ class Record:
             sample_ids = getattr(batch, "sample_ids", None)
             sample_id = None if sample_ids is None else int(sample_ids[other[0]])
             raise self._other_size(int(lengths[other[0]]), int(other[0]), sample_id)
-        rows = batch.as_array(np.uint8, (self.size,)).view(self._dtype).reshape(len(lengths))
+        if self.column_widths is None or not len(lengths) or not isinstance(batch, SplitBatch):
+            return self._columns_of_rows(batch.as_array(np.uint8, (self.size,)))
+        parts = dict(zip(self._cuts, batch.split(self.column_widths), strict=True))
+        columns = {}
+        for field in self._fields:
+            column = np.frombuffer(parts[field.offset], field.dtype).reshape(len(lengths), *field.shape)
+            check_values(column)
+            columns[field.name] = column
+        return columns
+
+    def _columns_of_rows(self, payloads: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
+        """The same from whole payloads, by numpy alone."""
+        rows = payloads.view(self._dtype).reshape(len(payloads))
         columns = {}
         for field in self._fields:
             column = aligned_empty((len(rows), *field.shape), field.dtype)

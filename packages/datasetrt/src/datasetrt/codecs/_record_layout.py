@@ -65,6 +65,20 @@ def record_dtype(fields: tuple[Field, ...]) -> np.dtype[Any]:
     )
 
 
+def cuts(fields: tuple[Field, ...], size: int) -> dict[int, int]:
+    """Where a payload is cut so that each field is a part: offsets to widths in bytes, gaps included."""
+    ends = {field.offset: field.offset + field.nbytes for field in fields}
+    found: dict[int, int] = {}
+    at = 0
+    for begin in (*ends, size):
+        if begin > at:
+            found[at] = begin - at
+        if begin < size:
+            found[begin] = ends[begin] - begin
+            at = ends[begin]
+    return found
+
+
 def _placed(fields: Mapping[Any, Any]) -> Iterator[Field]:
     end = 0
     for name, spec in fields.items():
