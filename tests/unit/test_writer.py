@@ -508,12 +508,11 @@ class Asking(RowSource):
 
 
 def test_a_source_does_not_wait_for_itself(tmp_path: Path, quiet: drt.WriterConfig) -> None:
-    begin = time.monotonic()
+    # Were it to wait for itself, that would be for ever: no clock is needed to tell.
     for root in (tmp_path, tmp_path / "." / "sub" / ".."):
         with pytest.raises(drt.CacheExistsError, match="this very thread") as refused:
             drt.cache(Asking("s", root), tmp_path, config=quiet)
         assert refused.value.kind == "being-written"
-    assert time.monotonic() - begin < 5, "it does not wait"
     assert len(drt.cache(RowSource("s", rows_of(3)), tmp_path, config=quiet)) == 3, "nothing is left behind"
 
 
