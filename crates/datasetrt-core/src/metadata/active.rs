@@ -29,6 +29,19 @@ pub trait TableSource: Send + Sync {
     ///
     /// Whatever loading it meets.
     fn table(&self) -> Result<Arc<Table>>;
+    /// Whether the table stays in memory once it was asked for.
+    fn in_memory(&self) -> bool {
+        true
+    }
+    /// The rows of some samples alone, in that order, as a table; for caches that do not keep the whole one.
+    ///
+    /// # Errors
+    ///
+    /// `index-out-of-range`, with the row; or whatever reading them meets.
+    fn part(&self, samples: &[u64]) -> Result<Table> {
+        let table = self.table()?;
+        Table::over(vec![table.take(samples)?], self.columns())
+    }
 }
 
 /// A column that at least one of the caches has.
@@ -187,11 +200,49 @@ impl CacheSet {
     ///
     /// `index-out-of-range`, with the row; or what loading a table meets.
     pub fn take(&self, globals: &[u64]) -> Result<RecordBatch> {
-        let located = self.addresses(globals)?;
+        let located = match self.caches.iter().all(|cache| cache.in_memory()) {
+            true => self.addresses(globals)?,
+            false => self.parts(globals)?,
+        };
         let columns = (0..self.columns.len()).map(|c| self.gather(c, &located)).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(globals.len()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
             .map_err(|e| Error::new(ErrorKind::Bug, format!("taken rows form no batch: {e}")))
+    }
+
+    /// Addresses of global rows in tables that may hold nothing else.
+    fn parts(&self, globals: &[u64]) -> Result<Located> {
+        let mut places = Vec::with_capacity(globals.len());
+        let mut samples: Vec<Vec<u64>> = vec![Vec::new(); self.caches.len()];
+        for global in globals {
+            let (source, sample) = self.locate(*global).ok_or_else(|| self.out_of_range(*global))?;
+            samples.get_mut(source).into_iter().for_each(|list| list.push(sample));
+            places.push((source, sample));
+        }
+        let mut tables = Vec::with_capacity(self.caches.len());
+        for (cache, samples) in self.caches.iter().zip(&samples) {
+            tables.push(match samples.is_empty() {
+                true => None,
+                false if cache.in_memory() => Some(cache.table()?),
+                false => Some(Arc::new(cache.part(samples)?)),
+            });
+        }
+        let mut next = vec![0; self.caches.len()];
+        let mut spots: Vec<Spot> = Vec::with_capacity(globals.len());
+        for (source, sample) in places {
+            let whole = self.caches.get(source).is_some_and(|cache| cache.in_memory());
+            let row = next.get_mut(source).map(|next| std::mem::replace(next, *next + 1)).unwrap_or_default();
+            let table = tables.get(source).and_then(Option::as_ref);
+            let hint = spots.last().map_or(0, |spot| spot.chunk);
+            let spot = table.map(|table| table.spot(if whole { sample } else { row }, hint)).transpose()?;
+            spots.extend(spot.map(|spot| Spot { source, ..spot }));
+        }
+        Ok(Located { tables, spots })
+    }
+
+    fn out_of_range(&self, global: u64) -> Error {
+        let message = format!("row {global} is out of range for {} rows", self.rows);
+        Error::new(ErrorKind::IndexOutOfRange, message)
     }
 
     /// The addresses of global rows; loads the tables of the caches they lie in, and no other.
@@ -199,10 +250,7 @@ impl CacheSet {
         let mut tables: Vec<Option<Arc<Table>>> = vec![None; self.caches.len()];
         let mut spots: Vec<Spot> = Vec::with_capacity(globals.len());
         for global in globals {
-            let out_of_range = || {
-                let message = format!("row {global} is out of range for {} rows", self.rows);
-                Error::new(ErrorKind::IndexOutOfRange, message)
-            };
+            let out_of_range = || self.out_of_range(*global);
             let (source, sample) = self.locate(*global).ok_or_else(out_of_range)?;
             let slot = tables.get_mut(source).ok_or_else(out_of_range)?;
             let table = match slot {

@@ -18,9 +18,9 @@ use arrow_ipc as ipc;
 use super::types::{ColumnType, MAX_BATCH_ROWS, arrow_schema};
 use crate::error::{Error, ErrorKind, Result};
 
-const MAGIC: &[u8] = b"ARROW1";
+pub(super) const MAGIC: &[u8] = b"ARROW1";
 /// After the footer: its length (i32) and the magic again.
-const TRAILER_BYTES: usize = 4 + MAGIC.len();
+pub(super) const TRAILER_BYTES: usize = 4 + MAGIC.len();
 /// Before each message: a marker and the length of the message (i32).
 const PREFIX_BYTES: usize = 8;
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -58,7 +58,7 @@ pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// The same bytes at an aligned address; a copy only where they lie at an odd one.
-fn aligned(bytes: Buffer) -> Buffer {
+pub(super) fn aligned(bytes: Buffer) -> Buffer {
     if bytes.as_ptr().align_offset(VALUE_ALIGNMENT) == 0 {
         return bytes;
     }
@@ -71,6 +71,19 @@ pub(super) fn decode_file(bytes: &Buffer) -> Result<Decoded> {
     let footer_range = footer_range(bytes)?;
     let body_end = footer_range.start;
     let footer = bytes.get(footer_range).ok_or_else(|| damaged("the footer is cut off"))?;
+    let Layout { columns, frames } = layout(footer, body_end)?;
+    let batches = frames.iter().map(|frame| record_batch(bytes, frame, &columns)).collect::<Result<_>>()?;
+    Ok(Decoded { columns, batches })
+}
+
+/// What the footer says: the columns, and where the record batches lie.
+pub(super) struct Layout {
+    pub(super) columns: Vec<(String, Option<ColumnType>)>,
+    pub(super) frames: Vec<Frame>,
+}
+
+/// Decodes a footer that begins at byte `body_end`.
+pub(super) fn layout(footer: &[u8], body_end: usize) -> Result<Layout> {
     let footer = ipc::root_as_footer(footer).map_err(|e| damaged(format!("footer: {e}")))?;
     if footer.version() != ipc::MetadataVersion::V5 {
         return Err(damaged(format!("version {:?} of the Arrow format", footer.version())));
@@ -79,37 +92,50 @@ pub(super) fn decode_file(bytes: &Buffer) -> Result<Decoded> {
         return Err(damaged("dictionaries, which metadata never has"));
     }
     let columns = columns(footer.schema().ok_or_else(|| damaged("no schema"))?)?;
-    let schema = arrow_schema(columns.iter().map(|(name, ty)| (name.as_str(), *ty)));
-    let mut batches = Vec::new();
-    let mut end = MAGIC.len();
+    let mut frames: Vec<Frame> = Vec::new();
     for block in footer.recordBatches().into_iter().flatten() {
         // In order and apart: one stretch of bytes named a million times must not become a
         // million batches.
-        let frame = Frame::locate(block, end, body_end)?;
-        end = frame.body_end;
-        let arrays = read_batch(bytes, &frame, &columns)?;
-        let options = RecordBatchOptions::new().with_row_count(Some(arrays.rows));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), arrays.columns, &options)
-            .map_err(damaged)?;
-        batches.push(batch);
+        let end = frames.last().map_or(MAGIC.len(), |frame| frame.body_end);
+        frames.push(Frame::locate(block, end, body_end)?);
     }
-    Ok(Decoded { columns, batches })
+    Ok(Layout { columns, frames })
+}
+
+/// The record batch of a frame. The arrays share `bytes`.
+pub(super) fn record_batch(
+    bytes: &Buffer,
+    frame: &Frame,
+    columns: &[(String, Option<ColumnType>)],
+) -> Result<RecordBatch> {
+    let schema = arrow_schema(columns.iter().map(|(name, ty)| (name.as_str(), *ty)));
+    let arrays = read_batch(bytes, frame, columns)?;
+    let options = RecordBatchOptions::new().with_row_count(Some(arrays.rows));
+    RecordBatch::try_new_with_options(schema, arrays.columns, &options).map_err(damaged)
 }
 
 /// Where the footer lies.
 fn footer_range(bytes: &[u8]) -> Result<std::ops::Range<usize>> {
     let cut = || damaged(format!("{} bytes are no Arrow file", bytes.len()));
-    if !bytes.starts_with(MAGIC) {
+    let trailer = bytes.last_chunk::<TRAILER_BYTES>().ok_or_else(cut)?;
+    footer_place(bytes.get(..MAGIC.len()).unwrap_or_default(), trailer, bytes.len())
+}
+
+/// The same from a file's first bytes, its last ones and its length.
+pub(super) fn footer_place(
+    head: &[u8],
+    trailer: &[u8; TRAILER_BYTES],
+    length: usize,
+) -> Result<std::ops::Range<usize>> {
+    let cut = || damaged(format!("{length} bytes are no Arrow file"));
+    let (footer_bytes, magic) = trailer.split_first_chunk::<4>().ok_or_else(cut)?;
+    if head != MAGIC || magic != MAGIC {
         return Err(cut());
     }
-    let (rest, trailer) = bytes.split_last_chunk::<TRAILER_BYTES>().ok_or_else(cut)?;
-    let (length, magic) = trailer.split_first_chunk::<4>().ok_or_else(cut)?;
-    if magic != MAGIC {
-        return Err(cut());
-    }
-    let length = usize::try_from(i32::from_le_bytes(*length)).map_err(|_| cut())?;
-    let start = rest.len().checked_sub(length).filter(|start| *start >= MAGIC.len());
-    Ok(start.ok_or_else(cut)?..rest.len())
+    let end = length.checked_sub(TRAILER_BYTES).ok_or_else(cut)?;
+    let footer_bytes = usize::try_from(i32::from_le_bytes(*footer_bytes)).map_err(|_| cut())?;
+    let start = end.checked_sub(footer_bytes).filter(|start| *start >= MAGIC.len());
+    Ok(start.ok_or_else(cut)?..end)
 }
 
 /// The columns of a schema, which must be of the types that metadata has.
@@ -144,7 +170,8 @@ fn column(field: ipc::Field<'_>) -> Result<(String, Option<ColumnType>)> {
 }
 
 /// Where one record batch lies: a message, then the body with its buffers.
-struct Frame {
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
     message: std::ops::Range<usize>,
     body_start: usize,
     body_end: usize,
@@ -164,6 +191,38 @@ impl Frame {
             return Err(outside());
         }
         Ok(Frame { message: message_start..body_start, body_start, body_end })
+    }
+
+    /// The bytes of the file that the frame takes, the prefix included.
+    pub(super) fn range(&self) -> std::ops::Range<usize> {
+        self.message.start.saturating_sub(PREFIX_BYTES)..self.body_end
+    }
+
+    /// The bytes before the body.
+    pub(super) fn head(&self) -> std::ops::Range<usize> {
+        self.message.start.saturating_sub(PREFIX_BYTES)..self.body_start
+    }
+
+    /// The same frame in a copy of its own bytes, or of those before its body.
+    pub(super) fn alone(&self) -> Frame {
+        let start = self.range().start;
+        Frame {
+            message: self.message.start - start..self.message.end - start,
+            body_start: self.body_start - start,
+            body_end: self.body_end - start,
+        }
+    }
+
+    /// Rows of the batch, and nulls of each column, as the message has them.
+    pub(super) fn counts(&self, bytes: &[u8]) -> Result<(usize, Vec<u64>)> {
+        let message =
+            ipc::root_as_message(self.message(bytes)?).map_err(|e| damaged(format!("record batch: {e}")))?;
+        let batch =
+            message.header_as_record_batch().ok_or_else(|| damaged("a message is no record batch"))?;
+        let rows = rows_of(&batch)?;
+        let nulls = batch.nodes().into_iter().flatten().map(|node| u64::try_from(node.null_count()));
+        let nulls = nulls.collect::<std::result::Result<_, _>>();
+        Ok((rows, nulls.map_err(|_| damaged("a negative null count"))?))
     }
 
     /// The message, whose prefix must agree with the footer.
@@ -196,8 +255,7 @@ fn read_batch(bytes: &Buffer, frame: &Frame, columns: &[(String, Option<ColumnTy
     if batch.compression().is_some() {
         return Err(damaged("compressed record batches"));
     }
-    let rows = usize::try_from(batch.length()).ok().filter(|rows| *rows <= MAX_BATCH_ROWS);
-    let rows = rows.ok_or_else(|| damaged(format!("a batch of {} rows", batch.length())))?;
+    let rows = rows_of(&batch)?;
     let mut cursor = Cursor {
         body: bytes.slice_with_length(frame.body_start, body_length),
         nodes: batch.nodes().into_iter().flatten().collect::<Vec<_>>().into_iter(),
@@ -212,6 +270,11 @@ fn read_batch(bytes: &Buffer, frame: &Frame, columns: &[(String, Option<ColumnTy
         return Err(damaged("a record batch has more buffers than columns"));
     }
     Ok(Arrays { columns, rows })
+}
+
+fn rows_of(batch: &ipc::RecordBatch<'_>) -> Result<usize> {
+    let rows = usize::try_from(batch.length()).ok().filter(|rows| *rows <= MAX_BATCH_ROWS);
+    rows.ok_or_else(|| damaged(format!("a batch of {} rows", batch.length())))
 }
 
 /// Takes the buffers of a batch one after the other.

@@ -7,6 +7,7 @@
 //! file.rs     record batches          -> segments while writing, then metadata.arrow
 //! ipc.rs      bytes of such a file    -> record batches; trusts nothing
 //! table.rs    metadata.arrow          -> random access to rows of one cache
+//! cells.rs    metadata.arrow          -> the same without keeping it in memory
 //! active.rs   caches end to end       -> rows of a dataset, by global row number
 //! export.rs   a selection of rows     -> the table that a user edits
 //! check.rs    an edited table         -> a selection, or the one line that says why not
@@ -18,6 +19,7 @@
 //! copies cells, and `wording.rs` every sentence that a user reads about a refused sample.
 
 mod active;
+mod cells;
 mod check;
 mod export;
 mod extra;
@@ -33,6 +35,7 @@ mod wording;
 mod tests;
 
 pub use active::{CacheSet, Rows, Selection, TableSource, UnifiedColumn};
+pub use cells::{CellFile, ReadAt};
 pub use export::Export;
 pub use extra::{deliverable, digest};
 pub use file::{MetadataWriter, read_segment, write_segment};

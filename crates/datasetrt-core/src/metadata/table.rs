@@ -41,17 +41,24 @@ impl Table {
         check_names(columns)?;
         // Without empty ones every batch has its own first row, and a row is found by it.
         let batches: Vec<_> = decoded.batches.into_iter().filter(|batch| batch.num_rows() > 0).collect();
-        let mut starts = Vec::with_capacity(batches.len());
-        let mut found = 0_u64;
-        for batch in &batches {
-            starts.push(found);
-            // No overflow: each batch is at most 65,536 rows.
-            found += batch.num_rows() as u64;
-        }
+        // No overflow: each batch is at most 65,536 rows.
+        let found: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         if found != rows {
             return Err(damaged(format!("{found} rows, {rows} expected")));
         }
         check_nulls(&batches, columns)?;
+        Self::over(batches, columns)
+    }
+
+    /// A table of batches that are known to have these columns; none of them is empty, or there is but one.
+    pub(super) fn over(batches: Vec<RecordBatch>, columns: &[ColumnInfo]) -> Result<Self> {
+        let mut starts = Vec::with_capacity(batches.len());
+        let mut rows = 0_u64;
+        for batch in &batches {
+            starts.push(rows);
+            // No overflow: the rows of a file were counted before.
+            rows += batch.num_rows() as u64;
+        }
         let chunks = columns.iter().enumerate().map(|(number, column)| {
             let arrays = batches.iter().filter_map(|b| b.columns().get(number));
             Chunks::new(column.ty, arrays).ok_or_else(|| damaged("a column has another type"))
@@ -142,7 +149,7 @@ impl Table {
 }
 
 /// A forged manifest can agree with a forged file on names that no writer lets through.
-fn check_names(columns: &[ColumnInfo]) -> Result<()> {
+pub(super) fn check_names(columns: &[ColumnInfo]) -> Result<()> {
     let mut seen = HashSet::new();
     for column in columns {
         check_column_name(&column.name).map_err(damaged)?;

@@ -14,8 +14,11 @@ use crate::format::checksum::{Digest, FileHasher};
 use crate::format::manifest::{self, Manifest};
 use crate::format::names;
 use crate::format::record::Rules;
-use crate::metadata::{ColumnInfo, ColumnType, Table, TableSource, check_column_name};
+use crate::metadata::{CellFile, ColumnInfo, ColumnType, ReadAt, Table, TableSource, check_column_name};
 use crate::store::file::ReadFile;
+
+/// Larger metadata stays on disk: private memory does not grow with the number of samples.
+const RESIDENT_METADATA_BYTES: u64 = 8 << 20;
 
 /// How caches are read.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +52,7 @@ pub struct Cache {
     pub(super) index: Index,
     metadata: ReadFile,
     table: ArcSwapOption<Table>,
+    cells: ArcSwapOption<CellFile>,
     shards: ShardFiles,
 }
 
@@ -85,6 +89,7 @@ impl Cache {
             },
             shards: ShardFiles::new(&folder, manifest.shards.len(), options.max_open_shards),
             table: ArcSwapOption::empty(),
+            cells: ArcSwapOption::empty(),
             folder,
             manifest,
             checksum,
@@ -142,6 +147,15 @@ impl Cache {
         Error::new(error.kind(), message).at_path(path).at_shard(place.shard, place.start).at_sample(sample)
     }
 
+    fn cells(&self) -> Result<Arc<CellFile>> {
+        if let Some(cells) = self.cells.load_full() {
+            return Ok(cells);
+        }
+        let cells = Arc::new(CellFile::open(&self.metadata, &self.columns, self.manifest.sample_count)?);
+        self.cells.store(Some(Arc::clone(&cells)));
+        Ok(cells)
+    }
+
     /// Reads and decodes `metadata.arrow` from the file that was opened, comparing its checksum again.
     pub(super) fn load_table(&self) -> Result<Table> {
         let bytes = self.metadata.read_all()?;
@@ -173,8 +187,30 @@ impl TableSource for Cache {
             return Ok(table);
         }
         let table = Arc::new(self.load_table()?);
-        self.table.store(Some(Arc::clone(&table)));
+        if self.in_memory() {
+            self.table.store(Some(Arc::clone(&table)));
+        }
         Ok(table)
+    }
+
+    fn in_memory(&self) -> bool {
+        self.metadata.bytes() <= RESIDENT_METADATA_BYTES
+    }
+
+    fn part(&self, samples: &[u64]) -> Result<Table> {
+        self.cells().and_then(|cells| cells.take(&self.metadata, samples)).map_err(|e| {
+            if e.path().is_some() { e } else { prefixed(&e, &self.folder, self.metadata.path()) }
+        })
+    }
+}
+
+impl ReadAt for ReadFile {
+    fn bytes(&self) -> u64 {
+        ReadFile::bytes(self)
+    }
+
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        ReadFile::read_exact_at(self, out, offset)
     }
 }
 

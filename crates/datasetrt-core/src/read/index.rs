@@ -10,7 +10,7 @@ use crate::format::shard;
 use crate::store::file::ReadFile;
 
 /// Larger indexes stay on disk: private memory does not grow with the number of samples.
-const RESIDENT_BYTES: u64 = 16 << 20;
+const RESIDENT_BYTES: u64 = 8 << 20;
 
 /// The verified index of one cache.
 #[derive(Debug)]

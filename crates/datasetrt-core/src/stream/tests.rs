@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use proptest::prelude::*;
 
 use super::plan::Uneven;
@@ -253,4 +255,52 @@ fn memory_that_comes_again_shows_nothing_of_what_was_there() {
         }
         assert!(addresses.len() < 12, "memory never came again");
     }
+}
+
+#[test]
+fn metadata_too_large_for_memory_is_read_row_by_row() {
+    let root = tempfile::tempdir().unwrap();
+    let options = |name: &str| WriteOptions {
+        root: root.path().to_owned(),
+        name: name.into(),
+        fingerprint: None,
+        codec: None,
+        schema: None,
+        compression: Compression::None,
+        max_shard_bytes: 1 << 30,
+        threads: Some(1),
+        queue_bytes: 1 << 20,
+        replace: false,
+    };
+    let text = |sample: u64| format!("{sample:0>100}");
+    let mut large = Writer::begin(options("large"), Arc::new(Local)).unwrap();
+    for sample in 0..90_000 {
+        large
+            .push(b"", &[("id", Value::Int(sample as i64)), ("t", Value::Str(&text(sample)))], sample)
+            .unwrap();
+    }
+    large.finish().unwrap();
+    let mut small = Writer::begin(options("small"), Arc::new(Local)).unwrap();
+    for sample in 0..3 {
+        small.push(b"", &[("id", Value::Int(-1)), ("t", Value::Null)], sample).unwrap();
+    }
+    small.finish().unwrap();
+    let folders = [root.path().join("small"), root.path().join("large")];
+    assert!(std::fs::metadata(folders[1].join("metadata.arrow")).unwrap().len() > 8 << 20);
+    let dataset = Dataset::open(&folders, ReadOptions::default()).unwrap();
+    let rows = [90_002, 2, 3, 4, 65_538, 65_539, 3, 1];
+    let batch = dataset.metadata(&rows, &rows).unwrap();
+    let found: Vec<_> = batch.column(0).as_primitive::<Int64Type>().values().to_vec();
+    assert_eq!(found, [89_999, -1, 0, 1, 65_535, 65_536, 0, -1]);
+    let texts: Vec<_> = batch.column(1).as_string::<i64>().iter().map(|t| t.map(str::to_owned)).collect();
+    let expected = found.iter().map(|id| u64::try_from(*id).ok().map(text)).collect::<Vec<_>>();
+    assert_eq!(texts, expected);
+    assert_eq!(dataset.metadata(&[90_003], &[90_003]).unwrap_err().kind(), ErrorKind::IndexOutOfRange);
+    std::fs::File::options()
+        .write(true)
+        .open(folders[1].join("metadata.arrow"))
+        .unwrap()
+        .set_len(5000)
+        .unwrap();
+    assert_eq!(dataset.metadata(&[50_000], &[50_000]).unwrap_err().kind(), ErrorKind::UnexpectedEnd);
 }

@@ -1,6 +1,7 @@
 //! Tests that cross files, and the obvious twins they compare with: rows as vectors of values.
 
 mod active;
+mod cells;
 mod check;
 mod file;
 mod forged;
