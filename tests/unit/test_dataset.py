@@ -38,7 +38,11 @@ def test_a_sample_is_what_was_written(tiny: drt.CachedDataset) -> None:
     assert (sample.sample_id, sample.cache_id) == (37, tiny.caches[0].cache_id)
 
 
-@pytest.mark.parametrize("index", [7, -93, np.int64(7), np.uint8(7), np.int16(-93)], ids=repr)
+@pytest.mark.parametrize(
+    "index",
+    [7, -93, np.int64(7), np.uint8(7), np.int16(-93)],
+    ids=lambda index: f"{type(index).__name__}_{index}",
+)
 def test_whole_numbers_of_all_kinds_are_indices(index: Any, tiny: drt.CachedDataset) -> None:
     assert tiny[index].sample_id == 7
 

@@ -27,6 +27,7 @@ BUILTINS = {
     drt.StateError: ValueError,
     drt.CodecError: ValueError,
     drt.StorageError: OSError,
+    drt.InstallationError: ImportError,
 }
 CLASSES = [drt.DatasetRTError, *BUILTINS]
 PLACE = {"kind": "record-checksum", "path": "/c/s", "shard": 3, "offset": 17, "sample_id": 5}
@@ -60,12 +61,15 @@ def test_copies_keep_everything_but_the_cause(cls: type[drt.DatasetRTError], aga
     error.__cause__ = OSError("disk")
     if isinstance(error, OSError):
         error.errno = errno.EIO
+    if isinstance(error, ImportError):
+        error.name = "torch"
     twin = again(error)  # type: ignore[operator]
     assert type(twin) is cls
     assert (str(twin), twin.args, _state(twin)) == ("message", ("message",), PLACE)
     assert twin.__notes__ == ["while sample 5 was read"]
     assert twin.__cause__ is None
     assert getattr(twin, "errno", None) == getattr(error, "errno", None)
+    assert getattr(twin, "name", None) == getattr(error, "name", None)
 
 
 def test_attributes_may_be_set_afterwards() -> None:

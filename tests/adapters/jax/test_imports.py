@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -47,24 +48,41 @@ drtj.device_batches(drtj.batches(drt.testing.tiny_dataset(), global_batch=2, col
 """
 
 
-def test_a_missing_jax_is_named_with_its_cure(tmp_path: Path) -> None:
+def test_a_missing_jax_is_named_with_its_cure() -> None:
     code = "import sys; sys.modules['jax'] = None\n" + DEVICE
     assert last_line(python(code)) == (
-        'ImportError: device_batches needs JAX, which is not installed; pip install "datasetrt-jax[jax]"'
+        "datasetrt.errors.InstallationError: datasetrt_jax.device_batches needs jax 0.5 or later, "
+        f"and {sys.executable} has none; pip install 'jax>=0.5'"
     )
 
 
-@pytest.mark.parametrize("fault", ["import no_such_part", "raise ImportError('libjax.so is damaged')"])
+@pytest.mark.parametrize("fault", ["import no_such_part", "raise RuntimeError('libjax.so is damaged')"])
 def test_a_broken_jax_is_not_called_missing(tmp_path: Path, fault: str) -> None:
     (tmp_path / "jax.py").write_text(fault)
     line = last_line(python(DEVICE, tmp_path))
-    assert line.startswith("ImportError: JAX is installed, but cannot be imported: ")
-    assert "no_such_part" in line or "libjax.so is damaged" in line
+    assert f"; jax {importlib.metadata.version('jax')} is installed" in line
+    assert "No module named 'no_such_part'" in line or "RuntimeError: libjax.so is damaged" in line
+    assert line.endswith("; pip install --force-reinstall 'jax>=0.5'")
+
+
+def test_an_old_jax_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text("__version__ = '0.4.38'")
+    assert last_line(python(DEVICE, tmp_path)).endswith("has 0.4.38; pip install --upgrade 'jax>=0.5'")
 
 
 def test_a_core_of_another_release_is_refused() -> None:
     line = last_line(python("import datasetrt; datasetrt.__version__ = '9.9.0'\nimport datasetrt_jax"))
-    assert "does not go with datasetrt 9.9.0; install both of one release: pip install" in line
+    assert line == (
+        "datasetrt.errors.InstallationError: datasetrt-jax 0.1.0 does not go with datasetrt 9.9.0: "
+        "both have to be of one minor release; pip install --upgrade datasetrt datasetrt-jax"
+    )
+
+
+def test_the_core_hands_the_adapter_over() -> None:
+    import datasetrt
+    import datasetrt_jax
+
+    assert datasetrt.jax is datasetrt_jax
 
 
 def test_only_public_names_of_the_core_are_used() -> None:

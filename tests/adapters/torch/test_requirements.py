@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -10,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import datasetrt as drt
-import datasetrt_torch as drtt
-from datasetrt_torch._requirements import check_core, check_torch
+import datasetrt_torch
 
 
 def imported(folder: Path, before: str = "") -> str:
@@ -24,9 +24,10 @@ def imported(folder: Path, before: str = "") -> str:
 
 def test_without_torch(tmp_path: Path) -> None:
     line = imported(tmp_path, "sys.modules['torch'] = None")
-    assert line.startswith("ImportError: datasetrt-torch needs PyTorch")
-    assert "pip install torch" in line
-    assert sys.executable in line
+    assert line == (
+        "datasetrt.errors.InstallationError: datasetrt_torch needs torch 2.6 or later, "
+        f"and {sys.executable} has none; pip install 'torch>=2.6'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,28 +37,32 @@ def test_without_torch(tmp_path: Path) -> None:
             "import libtorch_of_another_build",
             "ModuleNotFoundError: No module named 'libtorch_of_another_build'",
         ),
-        ("raise OSError('libcudart.so.12: cannot open shared object file')", "libcudart.so.12"),
-        ("raise ImportError('undefined symbol')", "undefined symbol"),
+        ("raise OSError('libcudart.so.12: cannot open shared object file')", "OSError: libcudart.so.12"),
+        ("raise ImportError('undefined symbol')", "ImportError: undefined symbol"),
     ],
 )
 def test_with_a_broken_torch(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "torch.py").write_text(content)
     line = imported(tmp_path)
-    assert line.startswith("ImportError: PyTorch is installed in ")
-    assert reason in line
-    assert "reinstall torch" in line
+    # The version is that of the torch which is installed here, behind the broken one.
+    version = importlib.metadata.version("torch")
+    assert f"; torch {version} is installed for {sys.executable}, but its import fails ({reason}" in line
+    assert line.endswith("; pip install --force-reinstall 'torch>=2.6'")
 
 
-def test_with_another_core() -> None:
-    for core in ("0.0.9", "0.2.0", "1.1.0"):
-        with pytest.raises(ImportError, match=rf"datasetrt-torch 0\.1\.3 does not go with datasetrt {core}"):
-            check_core("0.1.3", core)
-    check_core("0.1.3", "0.1.0")
-    check_core(drtt.__version__, drt.__version__)
+def test_with_an_old_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("__version__ = '2.5.1+cu124'")
+    line = imported(tmp_path)
+    assert "has 2.5.1+cu124; pip install --upgrade 'torch>=2.6'" in line
 
 
-def test_what_is_there_passes() -> None:
-    check_torch()
+def test_with_another_core(tmp_path: Path) -> None:
+    line = imported(tmp_path, "import datasetrt; datasetrt.__version__ = '0.2.0'")
+    assert "datasetrt-torch 0.1.0 does not go with datasetrt 0.2.0" in line
+
+
+def test_the_core_hands_it_over() -> None:
+    assert drt.torch is datasetrt_torch
 
 
 def test_optional_packages_are_not_imported() -> None:

@@ -5,11 +5,11 @@ puts them on devices as global arrays, and is the one function that needs JAX. :
 :class:`GrainBatchSource` are data sources for grain. A saved state is that of datasetrt's own loader.
 """
 
-from ._compatible import check_core
+from datasetrt import installation
 
 __version__ = "0.1.0"
 
-check_core(__version__)
+installation.check_release("datasetrt-jax", __version__)
 
 from ._batches import BatchIterator, batches  # noqa: E402 - a core of another release is named first
 from ._device import DeviceIterator, device_batches  # noqa: E402

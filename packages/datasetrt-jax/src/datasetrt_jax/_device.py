@@ -52,7 +52,7 @@ def device_batches(
     Raises:
         ShardingError: Batch, processes and devices do not go together; names the numbers.
         InvalidInputError: An argument breaks a rule.
-        ImportError: JAX is not installed; has the line that installs it.
+        InstallationError: JAX is missing, broken or too old; has the line that installs it.
 
     Example:
         >>> import datasetrt as drt, datasetrt_jax as drtj, jax

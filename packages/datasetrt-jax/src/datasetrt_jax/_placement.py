@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+import datasetrt as drt
+
 from ._batches import BatchIterator
-from ._compatible import import_jax
 from ._dtypes import check_numeric, narrowed
 from ._errors import ShardingError, invalid
 from ._spec import Batch
@@ -29,7 +30,10 @@ class Placement:
     """
 
     def __init__(self, it: BatchIterator, sharding: Sharding | Mapping[str, Sharding]) -> None:
-        self._jax = import_jax()
+        # Typed as what it is only for a checker that sees JAX.
+        self._jax: Any = drt.installation.import_package(
+            "jax", user="datasetrt_jax.device_batches", at_least="0.5"
+        )
         self._sharding = sharding
         self._global_batch = it.global_batch
         self._share = it.share

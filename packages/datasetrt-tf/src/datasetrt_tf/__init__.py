@@ -5,11 +5,11 @@ pipeline for each worker of a strategy, :func:`fit_args` what ``model.fit`` take
 save beside a model. Importing this package imports neither TensorFlow nor Keras; using it does.
 """
 
-from ._frameworks import check_core
+from datasetrt import installation
 
 __version__ = "0.1.0"
 
-check_core(__version__)
+installation.check_release("datasetrt-tf", __version__)
 
 from ._distribution import distributed  # noqa: E402 - after the check: an older core may lack what these need
 from ._fit import FitArgs, fit_args  # noqa: E402

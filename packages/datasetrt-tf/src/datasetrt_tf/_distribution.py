@@ -51,7 +51,7 @@ def distributed(
         InvalidInputError: An argument breaks a rule, or the replicas cannot share a global batch evenly.
         StateError: ``start`` does not belong here.
         CodecError: A column is no tensor; names it.
-        ImportError: TensorFlow is missing; names the command that installs it.
+        InstallationError: TensorFlow is missing, broken or too old; has the line that installs it.
 
     Example:
         >>> import datasetrt as drt, datasetrt_tf as drtf, tensorflow as tf

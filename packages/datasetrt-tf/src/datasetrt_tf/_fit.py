@@ -65,7 +65,7 @@ def fit_args(
         InvalidInputError: An argument breaks a rule, or there is no such column.
         CodecError: A column is no tensor; or it is text or ragged, among the targets or on another backend
             than TensorFlow; names it.
-        ImportError: Keras is missing, or TensorFlow on its backend; names the command that installs it.
+        InstallationError: Keras, or TensorFlow where it is the backend, is missing, broken or too old.
 
     Example:
         >>> import datasetrt as drt, datasetrt_tf as drtf, keras

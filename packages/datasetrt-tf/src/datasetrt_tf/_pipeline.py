@@ -90,7 +90,7 @@ def dataset(
         InvalidInputError: An argument breaks a rule.
         StateError: ``start`` is malformed or belongs to other rows, weights or another sampler.
         CodecError: The payloads were packed by another codec; or a column is no tensor: names it.
-        ImportError: TensorFlow is missing; names the command that installs it.
+        InstallationError: TensorFlow is missing, broken or too old; has the line that installs it.
 
     While batches are read, an error comes as TensorFlow's own (``tf.errors.OpError``), with the type, the
     message and the sample of the original in its message.
@@ -152,7 +152,7 @@ def raw(
         InvalidInputError: An argument breaks a rule.
         StateError: ``start`` does not belong here.
         CodecError: A metadata column has missing values and no ``fill``; names it.
-        ImportError: TensorFlow is missing; names the command that installs it.
+        InstallationError: TensorFlow is missing, broken or too old; has the line that installs it.
 
     Example:
         >>> import datasetrt as drt, datasetrt_tf as drtf

@@ -5,13 +5,13 @@
 what is built on it. :class:`ShardSpec` says which rank this process is; :func:`collate` makes batches.
 """
 
-from ._requirements import check_core, check_torch
+from datasetrt import installation
 
 __version__ = "0.1.0"
 
 # Before anything that needs them, so that the error is about what is missing and not about a name in it.
-check_core(__version__)
-check_torch()
+installation.check_release("datasetrt-torch", __version__)
+installation.import_package("torch", user="datasetrt_torch", at_least="2.6")
 
 from ._collate import collate  # noqa: E402
 from ._dataloader import make_dataloader  # noqa: E402

@@ -56,7 +56,7 @@ def make_dataloader(
     Raises:
         InvalidInputError: An argument breaks a rule; who gets which data is ambiguous; or something cannot be
             sent to workers that are started with spawn or forkserver, and is named.
-        ImportError: ``stateful=True`` without torchdata.
+        InstallationError: ``stateful=True`` without torchdata, or a torchdata that is broken or too old.
 
     Example:
         >>> import datasetrt as drt, datasetrt_torch as drtt
@@ -109,16 +109,18 @@ def _kind(stateful: bool | Literal["auto"]) -> type[DataLoader[Any]]:
     if stateful is False:
         return DataLoader
     try:
-        from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
-    except ImportError as error:
-        if stateful == "auto":
+        module = drt.installation.import_package(
+            "torchdata.stateful_dataloader",
+            user=f"make_dataloader(stateful={stateful!r})",
+            at_least="0.11",
+            distributions=("torchdata",),
+        )
+    except drt.InstallationError as error:
+        # A torchdata that is there and fails is told: without it, the state would be another one.
+        if stateful == "auto" and error.kind == "missing-package":
             return DataLoader
-        raise ImportError(
-            f"stateful=True needs torchdata's StatefulDataLoader ({error}); pip install torchdata, "
-            "or use stateful='auto'",
-            name="torchdata",
-        ) from error
-    found: type[DataLoader[Any]] = StatefulDataLoader
+        raise
+    found: type[DataLoader[Any]] = module.StatefulDataLoader
     return found
 
 

@@ -80,13 +80,3 @@ def _tensordict(made: Any, rows: int) -> Any:
                 f"column {name!r} is a {type(part).__name__}, which a TensorDict does not take; leave it out"
             )
     return TensorDict(dict(made), batch_size=[rows])
-
-
-def check_tensordict() -> None:
-    """Raises ImportError where tensordict is not installed."""
-    try:
-        import tensordict  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"as_tensordict=True needs tensordict ({error}); pip install tensordict", name="tensordict"
-        ) from error

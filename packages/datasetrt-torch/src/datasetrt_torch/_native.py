@@ -11,7 +11,7 @@ import datasetrt as drt
 
 from ._checks import choice, count, flag, invalid
 from ._decode import Decode, Decoding, Source, decoding, opened
-from ._finish import Finish, check_tensordict
+from ._finish import Finish
 from ._order import Weights, ordered
 from ._pinning import can_pin
 from ._shards import Resolved, Sharding, resolve
@@ -123,7 +123,7 @@ class NativeLoader:
         InvalidInputError: An argument breaks a rule; a column is not there or cannot be a tensor; an epoch
             has no batch; or who gets which data is ambiguous.
         CodecError: The payloads were packed by another codec.
-        ImportError: ``as_tensordict=True`` without tensordict.
+        InstallationError: ``as_tensordict=True`` without tensordict, or with one that is broken or too old.
 
     Example:
         >>> import datasetrt as drt, datasetrt_torch as drtt
@@ -164,7 +164,9 @@ class NativeLoader:
         flag("pin_memory", pin_memory)
         flag("as_tensordict", as_tensordict)
         if as_tensordict:
-            check_tensordict()
+            drt.installation.import_package(
+                "tensordict", user="NativeLoader(as_tensordict=True)", at_least="0.7"
+            )
         dataset, order = ordered(opened(source), sampler=sampler, shuffle=shuffle, seed=seed, weights=weights)
         tail = _tail_for(tail, order)
         self._sharding = _equal(resolve(sharding))

@@ -3,9 +3,15 @@
 Writing: :func:`cache`, :func:`write_cache`, :class:`MapSource`. Reading: :func:`open_dataset`,
 :class:`CachedDataset`. Order: :class:`Shuffle` and others. Loading: :meth:`CachedDataset.loader`. Packing
 and unpacking of payloads: :mod:`datasetrt.codecs`. For tests of code that uses it: :mod:`datasetrt.testing`.
+
+``datasetrt.torch``, ``datasetrt.jax`` and ``datasetrt.tf`` are the packages ``datasetrt_torch``,
+``datasetrt_jax`` and ``datasetrt_tf``, imported when they are asked for. For authors of such packages:
+:mod:`datasetrt.installation`.
 """
 
-from . import codecs, testing
+from typing import TYPE_CHECKING
+
+from . import codecs, installation, testing
 from ._core import CachedSample, SampleBatch
 from ._core import version as __version__
 from .config import ReaderConfig, WriterConfig
@@ -17,6 +23,7 @@ from .errors import (
     CorruptionError,
     DatasetRTError,
     FormatError,
+    InstallationError,
     InvalidInputError,
     SampleIndexError,
     StaleCacheError,
@@ -32,6 +39,17 @@ from .source import CacheInput, CacheSource, MapSource, MetadataValue
 from .state import LoaderState
 from .writer import cache, write_cache
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    # No more than that: the types of an adapter would bring those of its framework. Who wants them imports
+    # the adapter by its own name.
+    torch: ModuleType
+    jax: ModuleType
+    tf: ModuleType
+else:
+    from .adapters import __getattr__ as __getattr__  # unseen by type checkers: other names stay errors
+
 __all__ = [
     "BlockShuffle",
     "CacheExistsError",
@@ -46,6 +64,7 @@ __all__ = [
     "CorruptionError",
     "DatasetRTError",
     "FormatError",
+    "InstallationError",
     "InvalidInputError",
     "Loader",
     "LoaderIterator",
@@ -70,6 +89,7 @@ __all__ = [
     "__version__",
     "cache",
     "codecs",
+    "installation",
     "open_dataset",
     "testing",
     "write_cache",

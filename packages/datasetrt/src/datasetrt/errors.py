@@ -17,6 +17,7 @@ __all__ = [
     "CorruptionError",
     "DatasetRTError",
     "FormatError",
+    "InstallationError",
     "InvalidInputError",
     "SampleIndexError",
     "StaleCacheError",
@@ -77,6 +78,9 @@ class DatasetRTError(Exception):
         state = dict(self.__dict__)
         if isinstance(self, OSError) and self.errno is not None:
             state["errno"] = self.errno
+        # The same holds for what ImportError keeps there.
+        if isinstance(self, ImportError):
+            state |= {"name": self.name, "path": self.path}
         return type(self), self.args, state
 
 
@@ -140,6 +144,15 @@ class StorageError(DatasetRTError, OSError):
     default_kind = "storage-error"
 
 
+class InstallationError(DatasetRTError, ImportError):
+    """A package is missing, broken, too old, or of another release; the message has the ``pip`` line.
+
+    ``name`` is the module concerned, as with every ImportError.
+    """
+
+    default_kind = "installation-error"
+
+
 # The kinds that only Python code raises; those of the engine are in crates/datasetrt-core/src/error.rs.
 PYTHON_KINDS: Final[dict[str, type[DatasetRTError]]] = {
     "worker-died": DatasetRTError,
@@ -150,6 +163,11 @@ PYTHON_KINDS: Final[dict[str, type[DatasetRTError]]] = {
     "codec-mismatch": CodecError,
     "layout": CodecError,
     "missing-dependency": CodecError,
+    "missing-adapter": InstallationError,
+    "missing-package": InstallationError,
+    "broken-package": InstallationError,
+    "old-package": InstallationError,
+    "release-mismatch": InstallationError,
 }
 
 # The engine's classes (`Class` in crates/datasetrt-core/src/error.rs) and what they are called here.
