@@ -1,7 +1,8 @@
 """Every check and every run of this repository is a session here; `nox` alone runs what CI runs.
 
-The native wheel is built once by the session `build`, and every session that imports `datasetrt` installs
-that same wheel: what is tested is what would be released. Cargo keeps one target folder for all sessions.
+The wheels of the four distributions are built once by the session `build`, and every session that imports
+`datasetrt` installs those: what is tested is what would be released. Cargo keeps one target folder for all
+sessions.
 """
 
 import shutil
@@ -19,6 +20,7 @@ nox.options.sessions = [
     "types",
     "rust",
     "tests",
+    "packages",
     "docs",
     "examples",
     "torch",
@@ -30,11 +32,12 @@ nox.options.sessions = [
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "dist"
 ADAPTERS = ("torch", "jax", "tf")
-# Sessions of their own run the others: with mypy, or with one framework each.
+# Sessions of their own run the others: with mypy, with pip, or with one framework each.
 CORE_TESTS = [
     "-m",
     "not docs",
     "--ignore=tests/typing",
+    "--ignore=tests/packaging",
     *(f"--ignore=tests/adapters/{name}" for name in ADAPTERS),
 ]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -52,11 +55,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build the wheel that the other sessions install, into dist/."""
+    """Build the wheels that the other sessions install, into dist/."""
     session.install(*_group("build"))
     shutil.rmtree(WHEELS, ignore_errors=True)
     with session.chdir(ROOT / "packages" / "datasetrt"):
         session.run("maturin", "build", "--release", "--out", str(WHEELS))
+    for name in ADAPTERS:
+        with session.chdir(ROOT / "packages" / f"datasetrt-{name}"):
+            session.run("hatchling", "build", "--target", "wheel", "--directory", str(WHEELS))
 
 
 @nox.session(requires=["build"])
@@ -90,8 +96,18 @@ def tests(session: nox.Session) -> None:
 @nox.session(requires=["build"])
 def oldest(session: nox.Session) -> None:
     """The same tests with the oldest versions that the packages accept; not part of the default run."""
-    _install_product(session, "test", "--resolution", "lowest-direct")
+    # Named here too: what only a wheel asks for is not direct, and would be the newest.
+    core = nox.project.load_toml(ROOT / "packages" / "datasetrt" / "pyproject.toml")
+    floors = core["project"]["dependencies"]
+    _install_product(session, "test", "--resolution", "lowest-direct", *floors)
     _pytest(session, *(session.posargs or CORE_TESTS))
+
+
+@nox.session(requires=["build"])
+def packages(session: nox.Session) -> None:
+    """What the wheels hold, and what pip makes of them in an empty environment; arguments go to pytest."""
+    session.install(*_group("packages"))
+    _pytest(session, *(session.posargs or ["tests/packaging"]))
 
 
 @nox.session(requires=["build"])
@@ -166,13 +182,13 @@ def _group(name: str) -> list[str]:
 
 def _install_product(session: nox.Session, group: str, *options: str) -> None:
     """Install the wheel from dist/ and a dependency group; the adapters too, without their frameworks."""
-    session.install(*options, "--reinstall-package=datasetrt", _wheel(session), *_group(group))
-    folders = [str(ROOT / "packages" / f"datasetrt-{name}") for name in ADAPTERS]
-    session.install("--no-deps", "--reinstall", *folders)
+    session.install(*options, "--reinstall-package=datasetrt", _wheel(session, "datasetrt"), *_group(group))
+    adapters = [_wheel(session, f"datasetrt_{name}") for name in ADAPTERS]
+    session.install("--no-deps", "--reinstall", *adapters)
 
 
 def _framework(session: nox.Session, name: str, *examples: str) -> None:
-    """Install the wheel and one adapter with its framework, run its tests and its examples."""
+    """Install one adapter with its framework, run its tests and its examples."""
     _install_framework(session, name, f"test-{name}")
     _pytest(session, *(session.posargs or [f"tests/adapters/{name}"]))
     root = Path(session.create_tmp()) / "examples"
@@ -182,16 +198,22 @@ def _framework(session: nox.Session, name: str, *examples: str) -> None:
 
 
 def _install_framework(session: nox.Session, name: str, group: str) -> None:
-    adapter = f"datasetrt-{name}"
+    """Install as a user would, by the extra; dist/ stands in for the index where our wheels will be."""
+    core, adapter = _wheel(session, "datasetrt"), _wheel(session, f"datasetrt_{name}")
+    # Ours and no others, whatever an index has under these names.
+    constraints = Path(session.create_tmp()) / "ours.txt"
+    lines = [f"datasetrt @ {Path(core).as_uri()}", f"datasetrt-{name} @ {Path(adapter).as_uri()}"]
+    constraints.write_text("\n".join(lines) + "\n", encoding="utf-8")
     # Same version, new content: without this, what an earlier run installed would be tested.
-    renewed = ("--reinstall-package=datasetrt", f"--reinstall-package={adapter}")
-    session.install(*renewed, _wheel(session), str(ROOT / "packages" / adapter), *_group(group))
+    renewed = ("--reinstall-package=datasetrt", f"--reinstall-package=datasetrt-{name}")
+    session.install(*renewed, "--constraint", str(constraints), f"datasetrt[{name}]", *_group(group))
+    session.run("uv", "pip", "check")
 
 
-def _wheel(session: nox.Session) -> str:
-    wheels = sorted(WHEELS.glob("datasetrt-*.whl"))
+def _wheel(session: nox.Session, name: str) -> str:
+    wheels = sorted(WHEELS.glob(f"{name}-*.whl"))
     if len(wheels) != 1:
-        session.error(f"one wheel expected in {WHEELS}, {len(wheels)} found; run `nox -s build`")
+        session.error(f"one wheel of {name} expected in {WHEELS}, {len(wheels)} found; run `nox -s build`")
     return str(wheels[0])
 
 

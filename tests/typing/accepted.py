@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import assert_type
 
 import numpy as np
@@ -46,6 +47,15 @@ def writing(root: Path) -> None:
     assert_type(drt.write_cache(Source(), root, config=config), drt.CacheReport)
     assert_type(drt.cache([Source(), Described("d")], "root", on_stale="rebuild"), drt.CachedDataset)
     drt.write_cache(drt.MapSource("squares", range(9), squares, schema={"n": int}), root)
+
+
+def adapters(ds: drt.CachedDataset) -> None:
+    from datasetrt import jax
+
+    assert_type(drt.torch, ModuleType)
+    drt.torch.NativeLoader(ds, 8)
+    jax.batches(ds, global_batch=8)
+    drt.tf.cursor(ds, 8, global_step=1)
 
 
 def reading(ds: drt.CachedDataset) -> None:
