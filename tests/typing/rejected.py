@@ -26,5 +26,5 @@ def misuse(ds: drt.CachedDataset) -> None:
     ds.loader(batch_size=8, transform=seeded)  # error: arg-type
     ds.loader(batch_size=8, on_corrupt="skip")  # error: call-overload
     drt.Shuffle()  # error: call-arg
-    drt.keras  # error: attr-defined
+    drt.keras()  # error: attr-defined
     drt.Shard(0, 1, uneven="wrap")  # error: arg-type
