@@ -29,6 +29,11 @@ def numbers(ds: drt.CachedDataset) -> list[int]:
     return [number_of(sample.data) for sample in ds]
 
 
+def typed(value: object) -> str:
+    """An id of a test that tells ``7`` from ``np.int64(7)``, whose repr is the same before NumPy 2."""
+    return f"{type(value).__name__} {value}"
+
+
 # Indices
 
 
@@ -41,7 +46,7 @@ def test_a_sample_is_what_was_written(tiny: drt.CachedDataset) -> None:
 @pytest.mark.parametrize(
     "index",
     [7, -93, np.int64(7), np.uint8(7), np.int16(-93)],
-    ids=lambda index: f"{type(index).__name__}_{index}",
+    ids=typed,
 )
 def test_whole_numbers_of_all_kinds_are_indices(index: Any, tiny: drt.CachedDataset) -> None:
     assert tiny[index].sample_id == 7
@@ -55,7 +60,7 @@ def test_an_index_out_of_range_is_an_index_error(index: int, tiny: drt.CachedDat
 
 
 @pytest.mark.parametrize(
-    "index", [True, np.True_, 1.0, np.float64(1), "label", None, [1, 2], (1, 2), np.array([1, 2])], ids=repr
+    "index", [True, np.True_, 1.0, np.float64(1), "label", None, [1, 2], (1, 2), np.array([1, 2])], ids=typed
 )
 def test_other_indices_are_refused_with_the_cure(index: Any, tiny: drt.CachedDataset) -> None:
     with pytest.raises(drt.InvalidInputError, match=r"take\(\)"):
@@ -121,7 +126,7 @@ def test_take_accepts_rows_in_any_form(indices: Any, tiny: drt.CachedDataset) ->
 @pytest.mark.parametrize(
     "indices",
     [[True, False], np.zeros(100, bool), [1.0], ["1"], "12", 3, None, [[1, 2]], [2**63], [2**64], [None]],
-    ids=repr,
+    ids=typed,
 )
 def test_take_refuses_what_is_no_row(indices: Any, tiny: drt.CachedDataset) -> None:
     with pytest.raises(drt.InvalidInputError) as refused:
@@ -214,7 +219,7 @@ def test_a_filter_is_what_polars_makes_of_the_table(which: str, tiny: drt.Cached
     for ds in (tiny, tiny.with_metadata(tiny.metadata.reverse()), tiny.with_metadata(extra[::-3])):
         if len(ds) != 100 and ("mask" in which or "last" in which or "end" in which):
             continue  # They fit the stored rows and columns alone.
-        table = ds.metadata.filter(*given)
+        table = ds.metadata.filter(*given) if given else ds.metadata  # Polars 1.22 refuses none
         if table.is_empty():
             continue
         expected = ds.with_metadata(table)
@@ -505,7 +510,7 @@ def test_repr_is_one_line_that_helps(tiny: drt.CachedDataset) -> None:
 # Opening
 
 
-@pytest.mark.parametrize("paths", [3, None, [], [3], b"bytes"], ids=repr)
+@pytest.mark.parametrize("paths", [3, None, [], [3], b"bytes"], ids=typed)
 def test_paths_are_paths(paths: Any) -> None:
     with pytest.raises(drt.InvalidInputError):
         drt.open_dataset(paths)

@@ -6,6 +6,8 @@ import operator
 import os
 from typing import SupportsIndex
 
+import numpy as np
+
 from .errors import InvalidInputError
 
 #: Seeds and epochs are words of the random generator; a loader, which counts on, stays below COUNTABLE.
@@ -43,7 +45,8 @@ def shown(value: object, most: int = _SHOWN_CHARACTERS) -> str:
 
 def as_index(value: object) -> int | None:
     """``value`` as an int, or None: NumPy integers are numbers too, True and arrays are none."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    # NumPy's own True is no number either; before NumPy 2 it counted as one, with a warning.
+    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
         return None
     try:
         return operator.index(value)

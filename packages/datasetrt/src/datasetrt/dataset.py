@@ -321,7 +321,10 @@ class CachedDataset:
             (4, 2)
         """
         # Polars itself filters the very table that users see: what an expression may mean, it means here.
-        kept = self.metadata.filter(*predicates, **constraints)
+        # No condition keeps every row; Polars 1.22 refuses it.
+        kept = self.metadata
+        if predicates or constraints:
+            kept = kept.filter(*predicates, **constraints)
         if kept.is_empty():
             raise InvalidInputError(
                 f"the filter leaves none of {len(self)} rows; loosen it, or look at ds.metadata", kind="empty"
