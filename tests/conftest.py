@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     import datasetrt as drt
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """No property fails for being slow on a busy machine: Hypothesis would give an example 200 ms."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):  # not in every environment
+        from hypothesis import settings
+
+        settings.register_profile("untimed", settings.default, deadline=None)
+        settings.load_profile("untimed")
+
+
 @pytest.fixture(scope="session")
 def quiet() -> drt.WriterConfig:
     """Defaults without a progress bar."""
