@@ -159,6 +159,35 @@ def keras_jax(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *files, env={"KERAS_BACKEND": "jax"})
 
 
+@nox.session
+def audit_dependencies(session: nox.Session) -> None:
+    """Ask for known vulnerabilities and withdrawn releases of what we need; needs a network, not a default.
+
+    pip-audit looks at Python packages, cargo-deny at crates. One that cannot be had, or whose database
+    cannot, is a failure of the session after the other has run: nothing passes for checked that was not.
+    """
+    failures = []
+    requirements = Path(session.create_tmp()) / "requirements.txt"
+    core = nox.project.load_toml("packages/datasetrt/pyproject.toml")["project"]["dependencies"]
+    requirements.write_text("\n".join(core) + "\n", encoding="utf-8")
+    try:
+        session.install("pip-audit>=2.7")
+        session.run("pip-audit", "--requirement", str(requirements))
+    except nox.command.CommandFailed as error:
+        failures.append(f"pip-audit: {error}")
+    folder = Path(session.create_tmp()) / "cargo"
+    try:
+        if not _has_cargo("deny"):
+            installed = ("--root", str(folder), "cargo-deny")
+            _cargo(session, "install", "--locked", *installed)
+        deny = shutil.which("cargo-deny", path=f"{folder / 'bin'}:{session.env.get('PATH', '')}")
+        session.run(deny or "cargo-deny", "check", "advisories", "sources", external=True)
+    except nox.command.CommandFailed as error:
+        failures.append(f"cargo-deny: {error}")
+    if failures:
+        session.error("; ".join(failures))
+
+
 @nox.session(requires=["build"])
 def quickstart(session: nox.Session) -> None:
     """The main job, once: cache the digits, train, stop, resume. A second run reuses ./cache."""

@@ -1,11 +1,16 @@
 """Every Python block of the Markdown pages runs as it stands, and every link into the repository holds.
 
 The blocks of one file run in order and share their names, in an empty folder. There is no way to mark a
-block as not to be run: what cannot run is written as `text`.
+block as not to be run: what cannot run is written as `text`. In `console` blocks, each line after `$ ` is a
+command of a shell, and the lines below it are what it prints; `...` stands for anything.
 """
 
 import contextlib
+import doctest
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.docs
 
 REPOSITORY = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```python[ \t]*\n(?P<code>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?P<kind>python|console)[ \t]*\n(?P<code>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 ANY_BLOCK = re.compile(r"^```.*?^```[ \t]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
@@ -23,16 +28,37 @@ def _pages() -> list[Path]:
 
 
 def run_blocks(page: Path, folder: Path) -> int:
-    """Run the Python blocks of a page in ``folder``; returns how many there were."""
+    """Run the blocks of a page in ``folder``; returns how many there were."""
     text = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))
     names: dict[str, object] = {"__name__": "__main__"}
     with contextlib.chdir(folder):
         for block in blocks:
+            if block["kind"] == "console":
+                run_commands(block["code"])
+                continue
             # Blank lines first, so that a traceback shows the line of the page.
             code = "\n" * text.count("\n", 0, block.start("code")) + block["code"]
             exec(compile(code, str(page), "exec"), names)
     return len(blocks)
+
+
+def run_commands(block: str) -> None:
+    """Run the commands of a block in the current folder, and compare what they print."""
+    for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, expected = example.partition("\n")
+        # The command of this environment, wherever its scripts are.
+        function = f'datasetrt() {{ "{sys.executable}" -m datasetrt "$@"; }}\n'
+        done = subprocess.run(
+            ["sh", "-c", function + command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            env={**os.environ, "COLUMNS": "80"},
+        )
+        same = doctest.OutputChecker().check_output(expected, done.stdout, doctest.ELLIPSIS)
+        assert same, f"$ {command}\nexpected:\n{expected}\nfound:\n{done.stdout}"
 
 
 def broken_links(page: Path) -> list[str]:
@@ -61,6 +87,15 @@ def test_a_block_that_fails_is_noticed_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as caught:
         run_blocks(page, tmp_path)
     assert caught.traceback[-1].lineno == 11  # counted from 0 here
+
+
+def test_a_command_that_prints_something_else_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ echo 1\n1\n$ datasetrt --version\ndatasetrt, version ...\n```\n")
+    assert run_blocks(page, tmp_path) == 1
+    page.write_text("```console\n$ echo 1\n2\n```\n")
+    with pytest.raises(AssertionError, match="echo 1"):
+        run_blocks(page, tmp_path)
 
 
 def test_a_link_to_nowhere_is_noticed(tmp_path: Path) -> None:

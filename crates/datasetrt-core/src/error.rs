@@ -102,6 +102,8 @@ kinds! {
     Decompression = "decompression", Corruption;
     /// A file ended before the bytes that were promised.
     UnexpectedEnd = "unexpected-end", Corruption;
+    /// A file or folder of a cache is a symbolic link, which is not followed.
+    SymbolicLink = "symbolic-link", Corruption;
     /// An argument breaks a rule.
     InvalidArgument = "invalid-argument", InvalidInput;
     /// A sample's metadata breaks a rule.

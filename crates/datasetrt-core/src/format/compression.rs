@@ -23,6 +23,21 @@ pub const TAG_LZ4: u8 = 1;
 /// The record tag of a Zstandard frame.
 pub const TAG_ZSTD: u8 = 2;
 
+/// An LZ4 block gives at most 255 bytes for each of its own: that many in each byte of a match's length.
+const LZ4_LARGEST_RATIO: u64 = 255;
+/// A Zstandard frame gives at most 128 KiB for a block of 4 bytes, which repeats one byte.
+const ZSTD_LARGEST_RATIO: u64 = 128 * 1024 / 4;
+
+/// The longest payload that so many stored bytes can hold. A record that states more is forged or
+/// damaged, which is known before memory is taken for it.
+pub fn largest_payload(tag: u8, stored_bytes: u64) -> u64 {
+    match tag {
+        TAG_LZ4 => stored_bytes.saturating_mul(LZ4_LARGEST_RATIO),
+        TAG_ZSTD => stored_bytes.saturating_mul(ZSTD_LARGEST_RATIO),
+        _ => stored_bytes,
+    }
+}
+
 /// The level that `zstd` means without one: the library's own default.
 pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
 
@@ -148,6 +163,18 @@ mod tests {
         for method in METHODS {
             assert_eq!(Compressor::new(method).unwrap().compress(b"").unwrap(), None);
             assert_eq!(Compressor::new(method).unwrap().compress(b"abcdefgh").unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn the_most_compressible_payloads_keep_the_largest_ratio() {
+        for method in [Compression::Lz4, Compression::Zstd { level: 1 }, Compression::Zstd { level: 22 }] {
+            for length in [20, 64, 1000, 128 * 1024, 1 << 20, (64 << 20) + 1] {
+                let packed = Compressor::new(method).unwrap().compress(&vec![0; length]).unwrap();
+                let Some(packed) = packed else { continue };
+                let largest = largest_payload(method.tag(), packed.len() as u64);
+                assert!(length as u64 <= largest, "{method:?} {length} bytes in {}", packed.len());
+            }
         }
     }
 

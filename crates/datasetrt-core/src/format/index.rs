@@ -9,7 +9,8 @@ pub const HEADER_BYTES: usize = 32;
 /// Size of a row.
 pub const ROW_BYTES: usize = 8;
 
-const MAGIC: &[u8; 8] = b"DRTINDEX";
+/// How the file begins.
+pub const MAGIC: &[u8; 8] = b"DRTINDEX";
 const FIELD_VERSION: usize = 8;
 const FIELD_ROW_BYTES: usize = FIELD_VERSION + 4;
 const FIELD_SAMPLES: usize = FIELD_ROW_BYTES + 4;

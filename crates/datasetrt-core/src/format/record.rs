@@ -93,6 +93,16 @@ impl<'a> Frame<'a> {
         if payload_bytes > rules.max_payload_bytes {
             return Err(too_long(rules, sample_id, payload_bytes));
         }
+        if payload_bytes > compression::largest_payload(tag, stored.len() as u64) {
+            return Err(bad(
+                sample_id,
+                format!(
+                    "record states {payload_bytes} payload bytes, which {} stored bytes of {} cannot hold",
+                    stored.len(),
+                    rules.compression.method()
+                ),
+            ));
+        }
         let identity = Identity {
             record_key: rules.record_key,
             sample_id,
@@ -250,5 +260,20 @@ mod tests {
         record[9..17].copy_from_slice(&u64::MAX.to_le_bytes());
         let error = Frame::parse(&rules(Compression::Lz4), 0, &record).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadRecord);
+    }
+
+    #[test]
+    fn a_payload_that_its_stored_bytes_cannot_hold_is_refused_before_allocation() {
+        for (method, ratio) in [(Compression::Lz4, 255), (Compression::Zstd { level: 3 }, 32_768)] {
+            let rules = Rules { max_payload_bytes: u64::MAX, ..rules(method) };
+            let mut record = pack(method, 0, &[1; 100]);
+            let stored = (record.len() - PACKED_FRAME_BYTES) as u64;
+            record[9..17].copy_from_slice(&(stored * ratio).to_le_bytes());
+            assert!(Frame::parse(&rules, 0, &record).is_ok());
+            record[9..17].copy_from_slice(&(stored * ratio + 1).to_le_bytes());
+            let error = Frame::parse(&rules, 0, &record).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadRecord);
+            assert!(error.message().contains("cannot hold"), "{error}");
+        }
     }
 }

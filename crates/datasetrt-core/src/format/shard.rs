@@ -22,7 +22,8 @@ const DIGEST: usize = TRAILER_OFFSET + 8;
 
 const CHECKSUM: usize = 56;
 
-const HEADER_MAGIC: &[u8; 8] = b"DRTSHARD";
+/// How a shard begins.
+pub const HEADER_MAGIC: &[u8; 8] = b"DRTSHARD";
 const TRAILER_MAGIC: &[u8; 8] = b"DRTSHEND";
 
 /// Which shard of which cache a file is.

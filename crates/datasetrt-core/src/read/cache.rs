@@ -16,6 +16,7 @@ use crate::format::names;
 use crate::format::record::Rules;
 use crate::metadata::{CellFile, ColumnInfo, ColumnType, ReadAt, Table, TableSource, check_column_name};
 use crate::store::file::ReadFile;
+use crate::store::folder::{Entry, Folder};
 
 /// Larger metadata stays on disk: private memory does not grow with the number of samples.
 const RESIDENT_METADATA_BYTES: u64 = 8 << 20;
@@ -269,15 +270,41 @@ fn not_found(folder: &Path) -> String {
 }
 
 fn check_shard_sizes(folder: &Path, manifest: &Manifest) -> Result<()> {
+    let shards = shards_folder(folder)?;
     for (ordinal, entry) in (0..).zip(&manifest.shards) {
-        let path = names::shard_path(folder, ordinal);
-        match std::fs::symlink_metadata(&path) {
-            Ok(found) if found.is_file() => check_size(&path, found.len(), entry.bytes)?,
+        let name = names::shard_file(ordinal);
+        match shards.look(&name) {
+            Ok(Some(Entry::File(bytes))) => check_size(&shards.path().join(name), bytes, entry.bytes)?,
             // Opening it gives the fitting error without waiting for a pipe.
-            _ => drop(ReadFile::open(&path)?),
+            _ => drop(shards.file(name)?),
         }
     }
     Ok(())
+}
+
+/// The folder of a cache's shards, which is no link to elsewhere.
+fn shards_folder(cache: &Path) -> Result<Folder> {
+    Folder::open(cache)?.child(names::SHARDS).map_err(|e| {
+        let path = cache.join(names::SHARDS);
+        match std::fs::symlink_metadata(&path) {
+            // As for a shard that is missing: the caller cannot do anything else about it.
+            Ok(found) if found.is_dir() || found.is_symlink() => e,
+            _ => missing_shards(&path),
+        }
+    })
+}
+
+fn missing_shards(path: &Path) -> Error {
+    let message = format!(
+        "{} is missing or no folder; restore it, or rebuild the cache with on_stale='rebuild'",
+        path.display()
+    );
+    Error::new(ErrorKind::MissingFile, message).at_path(path)
+}
+
+/// Opens a shard file without following a link out of the cache.
+pub(super) fn open_shard(cache: &Path, ordinal: u64) -> Result<ReadFile> {
+    shards_folder(cache)?.file(names::shard_file(ordinal))
 }
 
 pub(super) fn open_sized(path: &Path, bytes: u64) -> Result<ReadFile> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
+use super::cache::open_shard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::manifest::Manifest;
 use crate::format::names;
@@ -39,18 +40,18 @@ impl ShardFiles {
         if let Some(open) = slot.load_full().filter(|open| open.ordinal == ordinal) {
             return Ok(open);
         }
-        let path = names::shard_path(&self.folder, ordinal);
-        let open = Arc::new(OpenShard { ordinal, file: open_checked(&path, manifest, ordinal)? });
+        let open = Arc::new(OpenShard { ordinal, file: open_checked(&self.folder, manifest, ordinal)? });
         slot.store(Some(Arc::clone(&open)));
         Ok(open)
     }
 }
 
 /// Opens a shard and makes sure that it is the one that the manifest means.
-pub(super) fn open_checked(path: &Path, manifest: &Manifest, ordinal: u64) -> Result<ReadFile> {
+pub(super) fn open_checked(cache: &Path, manifest: &Manifest, ordinal: u64) -> Result<ReadFile> {
+    let path = &names::shard_path(cache, ordinal);
     let at = usize::try_from(ordinal).unwrap_or(usize::MAX);
     let entry = manifest.shards.get(at).ok_or_else(|| mismatch(path, ordinal, "is not in the manifest"))?;
-    let file = ReadFile::open(path)?;
+    let file = open_shard(cache, ordinal)?;
     check_size(path, file.bytes(), entry.bytes)?;
     let mut block = [0; HEADER_BYTES];
     file.read_exact_at(&mut block, 0)?;

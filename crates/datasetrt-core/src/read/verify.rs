@@ -1,6 +1,6 @@
 //! Reads every byte again and tells everything that is wrong, not only the first.
 
-use super::cache::{Cache, Place, check_metadata_hash, open_sized};
+use super::cache::{Cache, Place, check_metadata_hash, open_shard, open_sized};
 use super::shards::open_checked;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::{FileHasher, hex};
@@ -82,13 +82,12 @@ impl Cache {
         progress: &mut dyn Progress,
         problems: &mut Vec<Error>,
     ) -> Result<u64> {
-        let path = self.shard_path(ordinal);
-        let file = match open_checked(&path, self.manifest(), ordinal) {
+        let file = match open_checked(self.folder(), self.manifest(), ordinal) {
             Ok(file) => file,
             Err(error) => {
                 problems.push(error);
                 // The records are looked at all the same, so that the list says which are lost.
-                match ReadFile::open(&path) {
+                match open_shard(self.folder(), ordinal) {
                     Ok(file) => file,
                     Err(_) => return Ok(0),
                 }

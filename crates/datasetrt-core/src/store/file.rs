@@ -1,11 +1,13 @@
 //! Positioned reads of one finished file.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,15 +22,21 @@ pub struct ReadFile {
 
 impl ReadFile {
     /// Opens a regular file; links, folders, pipes and devices are refused without waiting for them.
+    /// Links in the folders on the way to it are followed: see [`super::folder::Folder::file`].
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_at(CWD, path.as_os_str(), path.to_owned())
+    }
+
+    /// Opens `name` in `folder`; `path` is what errors call it.
+    pub(super) fn open_at(folder: BorrowedFd<'_>, name: &OsStr, path: PathBuf) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let descriptor = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| open_error(path, e))?;
-        let file = File::from(descriptor);
-        let metadata = file.metadata().map_err(|e| Error::io("look at", path, &e))?;
+        let descriptor = rustix::fs::openat(folder, name, flags, Mode::empty());
+        let file = File::from(descriptor.map_err(|e| open_error(&path, e))?);
+        let metadata = file.metadata().map_err(|e| Error::io("look at", &path, &e))?;
         if !metadata.is_file() {
-            return Err(not_a_file(path));
+            return Err(not_a_file(&path));
         }
-        Ok(ReadFile { file, path: path.to_owned(), bytes: metadata.len() })
+        Ok(ReadFile { file, bytes: metadata.len(), path })
     }
 
     /// The file's size when it was opened.
@@ -122,9 +130,19 @@ fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
             ),
         )
         .at_path(path),
-        Errno::LOOP | Errno::NXIO => not_a_file(path),
+        Errno::LOOP => not_followed(path),
+        Errno::NXIO => not_a_file(path),
         other => Error::io("open", path, &other.into()),
     }
+}
+
+/// The refusal of a link inside a cache: whoever made it could name any file of the machine.
+pub(super) fn not_followed(path: &Path) -> Error {
+    let message = format!(
+        "{} is a symbolic link, which is not followed inside a cache; put a copy of what it leads to in its place (cp -rL OLD NEW, or git annex unlock)",
+        path.display()
+    );
+    Error::new(ErrorKind::SymbolicLink, message).at_path(path)
 }
 
 fn not_a_file(path: &Path) -> Error {

@@ -1,12 +1,16 @@
 //! One writer a cache: an advisory lock that the operating system drops with its holder.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::MetadataExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A held lock. The file goes away with it; a killed holder leaves an empty file that the next one takes over.
+/// What a lock file says, so that the one of a killed writer can be told from another program's.
+pub const LOCK_TEXT: &[u8] = b"datasetrt writer lock\n";
+
+/// A held lock. The file goes away with it; a killed holder leaves a file that the next one takes over.
 #[derive(Debug)]
 pub struct WriterLock {
     file: File,
@@ -19,18 +23,45 @@ impl WriterLock {
     pub fn acquire(path: &Path, name: &str) -> Result<Self> {
         // A holder unlinks the file when it ends, so what was locked may no longer have the name: look again.
         for _ in 0..100 {
-            let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
-            let file = file.map_err(|e| Error::io("create", path, &e))?;
+            let file = open(path, OpenOptions::new().create(true).truncate(false).write(true))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(busy(path, name)),
                 Err(TryLockError::Error(e)) => return Err(Error::io("lock", path, &e)),
             }
             if same_file(&file, path)? {
+                mark(&file);
                 return Ok(WriterLock { file, path: path.to_owned(), pid: std::process::id() });
             }
         }
         Err(busy(path, name))
+    }
+}
+
+/// Whether a writer holds the lock right now. Takes it for an instant, and creates nothing.
+pub fn is_held(path: &Path) -> Result<bool> {
+    let file = match open(path, &mut OpenOptions::new()) {
+        Ok(file) => file,
+        Err(e) if e.os_error() == Some(rustix::io::Errno::NOENT.raw_os_error()) => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(e)) => Err(Error::io("lock", path, &e)),
+    }
+}
+
+fn open(path: &Path, how: &mut OpenOptions) -> Result<File> {
+    // A link in its place could make us create or lock a file anywhere; a pipe could make us wait.
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
+    how.read(true).custom_flags(flags).open(path).map_err(|e| Error::io("open", path, &e))
+}
+
+/// Only names the file's maker: the lock works without it, so that a full disk is no failure here.
+fn mark(mut file: &File) {
+    if file.metadata().is_ok_and(|found| found.len() == 0) {
+        let _ = file.write_all(LOCK_TEXT);
     }
 }
 
@@ -47,7 +78,7 @@ impl Drop for WriterLock {
 
 fn same_file(file: &File, path: &Path) -> Result<bool> {
     let held = file.metadata().map_err(|e| Error::io("look at", path, &e))?;
-    match fs::metadata(path) {
+    match fs::symlink_metadata(path) {
         Ok(named) => Ok(named.ino() == held.ino() && named.dev() == held.dev()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(Error::io("look at", path, &e)),
@@ -71,9 +102,21 @@ mod tests {
         let path = folder.path().join(".x.lock");
         let held = WriterLock::acquire(&path, "x").unwrap();
         assert_eq!(WriterLock::acquire(&path, "x").unwrap_err().kind(), ErrorKind::BeingWritten);
+        assert!(is_held(&path).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), LOCK_TEXT);
         drop(held);
         assert!(!path.exists());
+        assert!(!is_held(&path).unwrap());
         fs::write(&path, b"").unwrap();
         drop(WriterLock::acquire(&path, "x").unwrap());
+    }
+    #[test]
+    fn a_link_in_its_place_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".x.lock");
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        assert_eq!(WriterLock::acquire(&path, "x").unwrap_err().kind(), ErrorKind::Io);
+        assert!(is_held(&path).is_err());
+        assert!(!folder.path().join("elsewhere").exists());
     }
 }

@@ -7,6 +7,7 @@
 #[cfg(feature = "testing")]
 pub mod fault;
 pub mod file;
+pub mod folder;
 pub mod local;
 pub mod lock;
 

@@ -5,6 +5,7 @@
 //! gate bounds the bytes in between. [`Writer::finish`] publishes; dropping a writer does not.
 
 mod chunk;
+mod clean;
 mod gate;
 mod options;
 mod pipeline;
@@ -16,6 +17,7 @@ mod staging;
 use std::sync::Arc;
 
 pub use chunk::Cursor;
+pub use clean::{Leftover, Outcome, clean};
 pub use options::WriteOptions;
 pub use publish::Published;
 

@@ -10,7 +10,7 @@ use crate::format::manifest::ShardEntry;
 
 use super::chunk::Cursor;
 
-const MAGIC: &[u8; 8] = b"DRTSEGM1";
+pub(super) const MAGIC: &[u8; 8] = b"DRTSEGM1";
 const FIELDS: usize = 6;
 const FIXED: usize = 8 + FIELDS * 8 + 32;
 

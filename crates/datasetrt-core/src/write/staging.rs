@@ -10,10 +10,43 @@ use crate::format::shard::{TRAILER_BYTES, Trailer};
 use crate::store::Storage;
 use crate::store::file::ReadFile;
 
-const IDENTITY: &str = "identity.json";
-const SEGMENT_SUFFIX: &str = ".segment";
+pub(super) const IDENTITY: &str = "identity.json";
+pub(super) const SEGMENT_SUFFIX: &str = ".segment";
+pub(super) const SHARD_SUFFIX: &str = ".bin";
 const MAX_IDENTITY_BYTES: u64 = 16 << 20;
 const MAX_SEGMENT_BYTES: u64 = 1 << 32;
+
+/// The hidden names beside a cache while it is written; see [`Paths`] for what each is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    // In the order in which they are removed: without its journal, a write is not taken for one to resume.
+    Journal,
+    Partial,
+    Replaced,
+    Lock,
+}
+
+impl Part {
+    const ALL: [(Part, &str); 4] = [
+        (Part::Journal, "journal"),
+        (Part::Partial, "partial"),
+        (Part::Replaced, "replaced"),
+        (Part::Lock, "lock"),
+    ];
+
+    /// Its name beside a cache called `name`.
+    pub(super) fn file_name(self, name: &str) -> String {
+        let suffix = Part::ALL.iter().find(|(part, _)| *part == self).map_or("", |(_, suffix)| suffix);
+        format!(".{name}.{suffix}")
+    }
+
+    /// The cache and the part that a name beside it stands for, if it is one of ours.
+    pub(super) fn parse(file_name: &str) -> Option<(&str, Part)> {
+        let (name, suffix) = file_name.strip_prefix('.')?.rsplit_once('.')?;
+        let (part, _) = Part::ALL.iter().find(|(_, known)| *known == suffix)?;
+        names::check_name(name).is_ok().then_some((name, *part))
+    }
+}
 
 /// Every path of one cache that is being written.
 #[derive(Clone, Debug)]
@@ -33,14 +66,14 @@ pub(super) struct Paths {
 
 impl Paths {
     pub(super) fn new(root: &Path, name: &str) -> Self {
-        let hidden = |suffix: &str| root.join(format!(".{name}.{suffix}"));
+        let hidden = |part: Part| root.join(part.file_name(name));
         Paths {
             root: root.to_owned(),
             target: root.join(name),
-            partial: hidden("partial"),
-            journal: hidden("journal"),
-            replaced: hidden("replaced"),
-            lock: hidden("lock"),
+            partial: hidden(Part::Partial),
+            journal: hidden(Part::Journal),
+            replaced: hidden(Part::Replaced),
+            lock: hidden(Part::Lock),
         }
     }
 
@@ -129,7 +162,7 @@ fn remove_beyond(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<()
     for file in [names::MANIFEST, names::METADATA, names::INDEX] {
         storage.remove_file(&paths.partial.join(file))?;
     }
-    for (folder, suffix) in [(paths.shards(), ".bin"), (paths.journal.clone(), SEGMENT_SUFFIX)] {
+    for (folder, suffix) in [(paths.shards(), SHARD_SUFFIX), (paths.journal.clone(), SEGMENT_SUFFIX)] {
         for name in storage.list(&folder)? {
             if ordinal(&name, suffix).is_some_and(|n| n >= shards) {
                 storage.remove_file(&folder.join(name))?;
@@ -139,7 +172,8 @@ fn remove_beyond(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<()
     Ok(())
 }
 
-fn ordinal(name: &str, suffix: &str) -> Option<u64> {
+/// The number in a file name of ours, such as `000007.bin`.
+pub(super) fn ordinal(name: &str, suffix: &str) -> Option<u64> {
     let digits = name.strip_suffix(suffix)?;
     let plain = digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
     if plain { digits.parse().ok() } else { None }
@@ -170,7 +204,7 @@ pub(super) fn remove_cache(storage: &dyn Storage, folder: &Path) -> Result<()> {
     }
     let shards = folder.join(names::SHARDS);
     for name in storage.list(&shards)? {
-        if ordinal(&name, ".bin").is_some() {
+        if ordinal(&name, SHARD_SUFFIX).is_some() {
             storage.remove_file(&shards.join(name))?;
         }
     }
@@ -185,5 +219,8 @@ pub(super) fn stranger(storage: &dyn Storage, folder: &Path) -> Result<Option<St
         return Ok(Some(name));
     }
     let shards = storage.list(&folder.join(names::SHARDS))?;
-    Ok(shards.into_iter().find(|n| ordinal(n, ".bin").is_none()).map(|n| format!("{}/{n}", names::SHARDS)))
+    Ok(shards
+        .into_iter()
+        .find(|n| ordinal(n, SHARD_SUFFIX).is_none())
+        .map(|n| format!("{}/{n}", names::SHARDS)))
 }

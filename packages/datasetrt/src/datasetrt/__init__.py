@@ -30,10 +30,20 @@ from .errors import (
     StateError,
     StorageError,
 )
+from .leftovers import clean
 from .loader import Loader
 from .loop import LoaderIterator
 from .progress import Progress
-from .reports import CacheInfo, CacheReport, Problem, VerifyReport
+from .reports import (
+    AuditedGlobal,
+    AuditReport,
+    CacheInfo,
+    CacheReport,
+    CleanReport,
+    Leftover,
+    Problem,
+    VerifyReport,
+)
 from .sampler import BlockShuffle, Sampler, Sequential, Shard, Shuffle, Weighted
 from .source import CacheInput, CacheSource, MapSource, MetadataValue
 from .state import LoaderState
@@ -51,6 +61,8 @@ else:
     from .adapters import __getattr__ as __getattr__  # unseen by type checkers: other names stay errors
 
 __all__ = [
+    "AuditReport",
+    "AuditedGlobal",
     "BlockShuffle",
     "CacheExistsError",
     "CacheInfo",
@@ -60,12 +72,14 @@ __all__ = [
     "CacheSource",
     "CachedDataset",
     "CachedSample",
+    "CleanReport",
     "CodecError",
     "CorruptionError",
     "DatasetRTError",
     "FormatError",
     "InstallationError",
     "InvalidInputError",
+    "Leftover",
     "Loader",
     "LoaderIterator",
     "LoaderState",
@@ -88,6 +102,7 @@ __all__ = [
     "WriterConfig",
     "__version__",
     "cache",
+    "clean",
     "codecs",
     "installation",
     "open_dataset",

@@ -18,10 +18,14 @@ __all__ = [
     "Stream",
     "View",
     "Writer",
+    "clean_root",
     "version",
 ]
 
 version: str
+
+# Removes leftovers of interrupted writes; ``reason`` is None for those that went.
+def clean_root(root: str, dry_run: bool) -> list[_Leftover]: ...
 
 class _Written(TypedDict):
     path: str
@@ -50,6 +54,13 @@ class _Problem(TypedDict):
     shard: int | None
     offset: int | None
     sample_id: int | None
+
+class _Leftover(TypedDict):
+    path: str
+    files: int
+    bytes: int
+    reason: str | None
+    failed: bool
 
 class _Substitution(TypedDict):
     position: int

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import CachedSample, Order, SampleBatch, Stream, View
+from .audit import audit
 from .checks import COUNTABLE, as_index, invalid, path_of, shown, slice_of, whole
 from .config import ReaderConfig
 from .errors import DatasetRTError, InvalidInputError, SampleIndexError
 from .loader import PREFETCH_BYTES, Loader, LoaderKwargs, LoaderOptions, OnCorrupt
-from .reports import CacheInfo, CacheReport, Problem, VerifyReport
+from .reports import AuditReport, CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import Sampler, Sequential, Shard
 from .table import exportable, row_numbers, weights_of
 from .transform import assembly
@@ -410,19 +411,54 @@ class CachedDataset:
         """What :func:`datasetrt.cache` did for each source; empty for :func:`datasetrt.open_dataset`."""
         return self._reports
 
-    def verify(self) -> VerifyReport:
+    def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> VerifyReport:
         """Read every byte of the caches and report everything that is wrong.
 
         Whole caches are read, whichever rows this view has. Nothing is decoded.
+
+        Args:
+            on_progress: Called now and then with the bytes that were checked and those there are; what it
+                raises ends the check.
+
+        Raises:
+            Exception: Whatever ``on_progress`` raises.
 
         Example:
             >>> import datasetrt as drt
             >>> drt.testing.tiny_dataset().verify().ok
             True
         """
-        problems = tuple(Problem(**problem) for problem in self._view.verify())
+        problems = tuple(Problem(**problem) for problem in self._view.verify(on_progress))
         caches = self._view.caches
         return VerifyReport(problems, len(caches), sum(cache["sample_count"] for cache in caches))
+
+    def audit(self, *, on_progress: Callable[[int, int], None] | None = None) -> AuditReport:
+        """List the globals that the pickled payloads would import, executing nothing.
+
+        Reads each row of this view and follows its opcodes; a pickle of more than 5,000,000 opcodes is a
+        problem, not a wait. Payloads of `Pickle`, `PickleOOB` and `Dill` are pickles, and those of a cache
+        that names no codec of ours where they look like one. A pickle inside a byte string is not looked
+        into: what loads it, such as ``pickle.loads``, is among the globals. What code objects in dill's
+        payloads would import is not listed either.
+
+        Args:
+            on_progress: Called now and then with the samples that were looked at and those there are; what it
+                raises ends the audit.
+
+        Raises:
+            Exception: Whatever ``on_progress`` raises.
+
+        Example:
+            >>> import collections, datasetrt as drt, tempfile
+            >>> codec = drt.codecs.Pickle(trust=True)
+            >>> pack = lambda i: drt.CacheInput(codec.dumps(collections.Counter([i])), {})
+            >>> with tempfile.TemporaryDirectory() as root:
+            ...     ds = drt.cache(drt.MapSource("counters", range(3), pack, codec=codec), root)
+            ...     print(ds.audit())
+            3 of 3 samples are pickles: they name 1 global
+              collections.Counter: 3 samples, such as 0
+        """
+        return audit(self._view, self._samples_per_read, on_progress)
 
     def __reduce__(self) -> tuple[Any, ...]:
         recipe = self._recipe if self._opened is None else self._opened.recipe()

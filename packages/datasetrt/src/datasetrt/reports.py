@@ -152,3 +152,128 @@ class VerifyReport:
         found = len(self.problems)
         lines = [f"{read}: {found:,} problem{'s' * (found != 1)}", *map(str, self.problems)]
         return "\n  ".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedGlobal:
+    """A global that pickled payloads name: loading them imports its module and may call it.
+
+    Args:
+        name: ``module.qualname``. ``<computed>`` stands for a part that the pickle makes up while it is
+            loaded, ``<too long>`` for one of more than 1,000 bytes, ``<extension N>`` for what the loading
+            process has registered with `copyreg` under N.
+        samples: How many samples name it.
+        cache_id: Cache of the first of them.
+        sample_id: The first of them.
+
+    Example:
+        >>> print(AuditedGlobal("os.system", samples=2, cache_id="0123456789abcdef", sample_id=7))
+        os.system: 2 samples, such as 7
+    """
+
+    name: str
+    samples: int
+    cache_id: str
+    sample_id: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.samples:,} sample{'s' * (self.samples != 1)}, such as {self.sample_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What following the opcodes of a dataset's pickled payloads found.
+
+    Args:
+        globals: What they name, sorted by name.
+        problems: Payloads that cannot be read, or not be followed to their end. What such a payload names
+            before that point is among the globals.
+        samples: Rows of the dataset.
+        pickles: Samples that are pickles; the others are never unpickled.
+
+    Example:
+        >>> print(AuditReport((), (), samples=1_000, pickles=0))
+        0 of 1,000 samples are pickles: they name no global
+    """
+
+    globals: tuple[AuditedGlobal, ...]
+    problems: tuple[Problem, ...]
+    samples: int
+    pickles: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every pickle could be followed to its end, so that the list of globals is complete."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        count, wrong = len(self.globals), len(self.problems)
+        named = f"{count:,} global{'s' * (count != 1)}" if count else "no global"
+        head = f"{self.pickles:,} of {self.samples:,} samples are pickles: they name {named}"
+        lines = [head, *map(str, self.globals)]
+        if wrong:
+            lines += [f"{wrong:,} problem{'s' * (wrong != 1)}", *map(str, self.problems)]
+        return "\n  ".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something beside the caches of a folder that has the name of an unfinished write's.
+
+    Args:
+        path: A folder ``.NAME.partial``, ``.NAME.journal`` or ``.NAME.replaced``, or a file ``.NAME.lock``.
+        files: Files in it.
+        bytes: Sum of their sizes.
+        removed: Whether it was removed; in a dry run, whether it would be.
+        reason: Why it stays; None if it was removed.
+        failed: Whether it stays because the system refused.
+
+    Example:
+        >>> held = Leftover(Path(".a.lock"), 1, 22, removed=False, reason="in use", failed=False)
+        >>> held.bytes
+        22
+    """
+
+    path: Path
+    files: int
+    bytes: int
+    removed: bool
+    reason: str | None
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What :func:`datasetrt.clean` found in a folder.
+
+    Args:
+        leftovers: Everything that has a leftover's name, sorted by the cache's name.
+        dry_run: Whether they were only looked at.
+
+    Example:
+        >>> print(CleanReport((), dry_run=False))
+        removed 0 leftovers, 0 bytes
+    """
+
+    leftovers: tuple[Leftover, ...]
+    dry_run: bool
+
+    @property
+    def removed(self) -> tuple[Leftover, ...]:
+        """Those that were removed; in a dry run, those that would be."""
+        return tuple(leftover for leftover in self.leftovers if leftover.removed)
+
+    @property
+    def removed_bytes(self) -> int:
+        """Sum of the sizes of their files."""
+        return sum(leftover.bytes for leftover in self.removed)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the system refused nothing."""
+        return not any(leftover.failed for leftover in self.leftovers)
+
+    def __str__(self) -> str:
+        count = len(self.removed)
+        verb = "would remove" if self.dry_run else "removed"
+        return f"{verb} {count:,} leftover{'s' * (count != 1)}, {self.removed_bytes:,} bytes"

@@ -117,6 +117,15 @@ def _pack(body: bytes, buffers: Sequence[memoryview]) -> bytes:
     return b"".join(parts)
 
 
+def pickle_in(payload: bytes) -> bytes:
+    """The pickle of a payload, for whoever wants to look at it without loading it.
+
+    Raises:
+        CodecError: The lengths in the payload do not add up.
+    """
+    return bytes(_unpack(memoryview(payload), PickleOOB.name)[0])
+
+
 def _unpack(data: memoryview, codec_name: str) -> tuple[memoryview, list[memoryview]]:
     """The pickle and the buffers of a payload whose lengths add up."""
     if len(data) < _HEADER.size or data[:4] != _MAGIC:
