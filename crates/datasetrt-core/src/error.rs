@@ -6,6 +6,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// The result of every fallible call in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -169,8 +171,9 @@ impl Error {
             }
             _ => ErrorKind::Io,
         };
-        let mut error =
-            Error::new(kind, format!("cannot {action} {}: {source}", path.display())).at_path(path);
+        let cure = cure(source);
+        let message = format!("cannot {action} {}: {source}; {cure}", path.display());
+        let mut error = Error::new(kind, message).at_path(path);
         error.0.os_error = source.raw_os_error();
         error
     }
@@ -246,6 +249,45 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// What a user can do about a failed system call. The last one is for what only the system's administrator knows.
+fn cure(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind as Io;
+    // The standard library has no kind for these three.
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => {
+            return "raise the limit of open files (ulimit -n), or lower max_open_shards";
+        }
+        Some(Errno::NFILE) => return "the system has too many open files; close some, or raise its limit",
+        Some(Errno::LOOP) => return "a symbolic link on the path leads nowhere or in a circle; mend it",
+        _ => {}
+    }
+    match error.kind() {
+        Io::PermissionDenied => "give this user the right to it, or choose another root",
+        Io::ReadOnlyFilesystem => "choose a root on a file system that can be written to",
+        Io::StorageFull => "make room on the device, or choose another root, and run it again to resume",
+        Io::QuotaExceeded => "raise the quota or remove files, and run it again to resume",
+        Io::FileTooLarge => "lower max_shard_bytes, or choose a file system that has larger files",
+        Io::NotFound => "check that the folder is there and is not removed meanwhile",
+        Io::AlreadyExists => "move it away, or choose another root or name",
+        Io::NotADirectory => "a part of the path is a file; give the path of a folder",
+        Io::IsADirectory => "a folder stands where a file belongs; move it away",
+        Io::DirectoryNotEmpty => "move away what is in the folder and was not written by datasetrt",
+        Io::InvalidFilename => {
+            "the path or a name in it is too long for the file system; choose shorter ones"
+        }
+        Io::CrossesDevices => "let the whole root be on one file system",
+        Io::StaleNetworkFileHandle => "the network file system dropped the file; mount it again and retry",
+        Io::TimedOut | Io::HostUnreachable | Io::NetworkUnreachable | Io::NetworkDown => {
+            "check the network file system and retry"
+        }
+        Io::ResourceBusy | Io::ExecutableFileBusy => "end the program that uses it, and retry",
+        Io::OutOfMemory => "free memory, or read and write less at once",
+        Io::Unsupported => "choose a root on a file system that can do this",
+        Io::InvalidInput => "check the path",
+        _ => "look for the system's error number in its log, check the device, and retry",
+    }
+}
+
 /// Shorthand for the most common refusal.
 pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
@@ -262,6 +304,32 @@ mod tests {
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes.len(), ErrorKind::ALL.len());
+    }
+
+    #[test]
+    fn failed_system_calls_name_action_path_reason_and_cure() {
+        let path = Path::new("/data/train");
+        for (number, cure) in [
+            (13, "right"),
+            (30, "can be written"),
+            (28, "room"),
+            (122, "quota"),
+            (27, "max_shard_bytes"),
+            (20, "is a file"),
+            (21, "folder stands"),
+            (36, "shorter"),
+            (24, "ulimit -n"),
+            (23, "open files"),
+            (40, "link"),
+            (5, "device"),
+            (116, "mount"),
+        ] {
+            let error = Error::io("open", path, &std::io::Error::from_raw_os_error(number));
+            let (what, told) = error.message().split_once("; ").unwrap();
+            assert!(what.starts_with("cannot open /data/train: "), "{error}");
+            assert!(told.contains(cure), "{number}: {error}");
+            assert_eq!(error.os_error(), Some(number));
+        }
     }
 
     #[test]

@@ -3,8 +3,43 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result, invalid};
+
+/// How often somebody who waits, or works for long, is asked whether to give up.
+pub const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// Asks during long work, ten times a second at most, whether to give up.
+pub struct Watch<'a> {
+    interrupted: &'a mut dyn FnMut() -> bool,
+    asked: Instant,
+}
+
+impl<'a> Watch<'a> {
+    /// Asks for the first time after a tenth of a second.
+    pub fn new(interrupted: &'a mut dyn FnMut() -> bool) -> Self {
+        Watch { interrupted, asked: Instant::now() }
+    }
+
+    /// To be called at every step of the work, each of which takes much less than a second.
+    ///
+    /// # Errors
+    ///
+    /// `closed` if the answer was to give up.
+    pub fn check(&mut self) -> Result<()> {
+        if self.asked.elapsed() < ASK_EVERY {
+            return Ok(());
+        }
+        self.asked = Instant::now();
+        if (self.interrupted)() { Err(interrupted()) } else { Ok(()) }
+    }
+}
+
+/// The error of a call that was told to give up.
+pub fn interrupted() -> Error {
+    Error::new(ErrorKind::Closed, "the call was interrupted; make it again")
+}
 
 /// Threads this process may use: CPU affinity and control-group quota are respected.
 pub fn thread_budget() -> usize {
@@ -67,6 +102,23 @@ mod tests {
     fn a_panic_is_an_error() {
         let handle = spawn("t", || -> Result<()> { panic!("on purpose") }).unwrap();
         assert_eq!(join(handle).unwrap_err().kind(), ErrorKind::Bug);
+    }
+
+    #[test]
+    fn a_watch_asks_now_and_then_and_passes_the_answer_on() {
+        let mut asked = 0;
+        let mut ask = || {
+            asked += 1;
+            asked == 2
+        };
+        let mut watch = Watch::new(&mut ask);
+        let error = loop {
+            if let Err(error) = watch.check() {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        assert_eq!(asked, 2);
     }
 
     #[test]

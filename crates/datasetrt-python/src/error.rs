@@ -2,7 +2,10 @@
 
 use datasetrt_core::{Class, Error, ErrorKind};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
+
+use crate::call::call;
 
 /// The exception class of an error class. Without a catch-all arm: a new class does not compile until it has a place.
 fn class_name(class: Class) -> &'static str {
@@ -37,7 +40,8 @@ fn build<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
         error.sample_id(),
         error.os_error(),
     );
-    py.import("datasetrt.errors")?.call_method1("_build", arguments)
+    static BUILD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    call(BUILD.import(py, "datasetrt.errors", "_build")?, arguments)
 }
 
 /// A refusal of an argument.

@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMemoryView, PyString, PyTuple, PyType};
 
 use crate::buffer::Contiguous;
+use crate::call::call;
 use crate::error::{invalid, repr, to_py, type_name};
 
 /// A metadata value whose text still belongs to Python.
@@ -121,7 +122,7 @@ fn as_dict<'py>(sample: u64, metadata: &Bound<'py, PyAny>) -> PyResult<Bound<'py
         );
         return Err(to_py(py, &Error::new(ErrorKind::InvalidMetadata, message).at_sample(sample)));
     }
-    Ok(py.get_type::<PyDict>().call1((metadata,))?.cast_into::<PyDict>()?)
+    Ok(call(py.get_type::<PyDict>().as_any(), (metadata,))?.cast_into::<PyDict>()?)
 }
 
 fn fields<'py>(
@@ -195,8 +196,16 @@ pub(crate) fn rows(indices: &Bound<'_, PyAny>, len: u64) -> PyResult<Vec<u64>> {
         .cast::<PyArray1<i64>>()
         .map_err(|_| invalid(py, "row numbers must be a one-dimensional int64 array"))?;
     let array = array.readonly();
-    let row = |index: &i64| row(py, *index, len);
-    array.as_array().iter().map(row).collect()
+    let array = array.as_array();
+    let mut rows = Vec::new();
+    // Not `collect`, which ends the process where memory does not suffice.
+    rows.try_reserve_exact(array.len()).map_err(|_| {
+        invalid(py, format!("{} row numbers do not fit in memory; take fewer at once", array.len()))
+    })?;
+    for index in array {
+        rows.push(row(py, *index, len)?);
+    }
+    Ok(rows)
 }
 
 /// An index of any integer type; whole numbers beyond int64 are out of range like any other.
@@ -211,8 +220,7 @@ pub(crate) fn index(given: &Bound<'_, PyAny>, len: u64) -> PyResult<u64> {
     match given.extract::<i64>() {
         Ok(index) => row(py, index, len),
         Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
-            let message = format!("the index is beyond 64 bits: there are {len} samples");
-            Err(to_py(py, &Error::new(ErrorKind::IndexOutOfRange, message)))
+            Err(to_py(py, &out_of_range("beyond 64 bits", len)))
         }
         Err(error) => Err(error),
     }
@@ -221,8 +229,13 @@ pub(crate) fn index(given: &Bound<'_, PyAny>, len: u64) -> PyResult<u64> {
 /// One row number in `[0, len)`; a negative one counts from the end.
 pub(crate) fn row(py: Python<'_>, index: i64, len: u64) -> PyResult<u64> {
     let row = if index < 0 { len.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };
-    row.filter(|row| *row < len).ok_or_else(|| {
-        let message = format!("index {index} is out of range: there are {len} samples");
-        to_py(py, &Error::new(ErrorKind::IndexOutOfRange, message))
-    })
+    row.filter(|row| *row < len).ok_or_else(|| to_py(py, &out_of_range(&index.to_string(), len)))
+}
+
+fn out_of_range(index: &str, len: u64) -> Error {
+    let cure = match len.checked_sub(1) {
+        Some(last) => format!("indices run from -{len} to {last}"),
+        None => "there are none".to_owned(),
+    };
+    Error::new(ErrorKind::IndexOutOfRange, format!("index {index} is out of range for {len} samples; {cure}"))
 }

@@ -2,6 +2,7 @@
 
 mod batch;
 mod buffer;
+mod call;
 mod clean;
 mod error;
 mod input;
@@ -30,5 +31,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::Stream>()?;
     module.add_class::<view::View>()?;
     module.add_class::<writer::Writer>()?;
+    module.add_function(wrap_pyfunction!(writer::check_source, module)?)?;
     Ok(())
 }

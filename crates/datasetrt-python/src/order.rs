@@ -2,11 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use datasetrt_core::exec::Watch;
 use datasetrt_core::sampler::{EpochOrder, Order as CoreOrder, Sampler};
 use datasetrt_core::{Error, ErrorKind};
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 
+use crate::call::interrupted;
 use crate::error::{OrRaise as _, invalid};
 use crate::view::View;
 
@@ -28,6 +30,28 @@ impl Order {
         *last() = Some((epoch, order.clone()));
         Ok(order)
     }
+
+    /// The rows at `length` positions, piece by piece, so that Ctrl-C does not wait for billions of them.
+    fn fill(
+        &self,
+        epoch: u64,
+        start: u64,
+        length: usize,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> datasetrt_core::Result<Vec<i64>> {
+        let mut watch = Watch::new(interrupted);
+        let order = self.epoch(epoch)?;
+        let mut rows = Vec::new();
+        rows.try_reserve_exact(length).map_err(|_| too_many(length))?;
+        let mut piece = vec![0; length.min(PIECE)];
+        while rows.len() < length {
+            watch.check()?;
+            piece.truncate(length - rows.len());
+            order.fill(start + rows.len() as u64, &mut piece)?;
+            rows.extend(piece.iter().map(|row| row.cast_signed()));
+        }
+        Ok(rows)
+    }
 }
 
 fn bind(py: Python<'_>, view: &View, sampler: &Sampler) -> PyResult<Order> {
@@ -35,6 +59,9 @@ fn bind(py: Python<'_>, view: &View, sampler: &Sampler) -> PyResult<Order> {
     let rows = view.dataset.len();
     Ok(Order { order: py.detach(|| sampler.bind(rows, weights)).or_raise(py)?, last: Mutex::default() })
 }
+
+/// Positions that are computed between two looks at the clock.
+const PIECE: usize = 1 << 16;
 
 fn too_many(positions: usize) -> Error {
     let message = format!("{positions} positions do not fit in memory; ask for fewer at once");
@@ -94,14 +121,10 @@ impl Order {
             )
         })?;
         let length = usize::try_from(length)?;
-        let fill = || {
-            let mut rows = Vec::new();
-            rows.try_reserve_exact(length).map_err(|_| too_many(length))?;
-            rows.resize(length, 0u64);
-            self.epoch(epoch)?.fill(start, &mut rows)?;
-            Ok(rows.into_iter().map(u64::cast_signed).collect::<Vec<i64>>())
-        };
-        Ok(PyArray1::from_vec(py, py.detach(fill).or_raise(py)?))
+        let mut raised = None;
+        let filled = py.detach(|| self.fill(epoch, start, length, &mut || interrupted(&mut raised)));
+        raised.map_or(Ok(()), Err)?;
+        Ok(PyArray1::from_vec(py, filled.or_raise(py)?))
     }
 
     fn position_of(&self, py: Python<'_>, row: u64, epoch: u64) -> PyResult<u64> {

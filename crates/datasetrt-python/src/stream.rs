@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::batch::{SampleBatch, record};
+use crate::call::interrupted;
 use crate::error::{OrRaise as _, to_py};
 use crate::order::Order;
 use crate::sample::{CachedSample, Row};
@@ -73,15 +74,7 @@ impl Stream {
     fn pull(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let Some(mut stream) = self.take(py)? else { return Ok(None) };
         let mut raised = None;
-        let found = py.detach(|| {
-            stream.next(&mut || match Python::attach(|py| py.check_signals()) {
-                Ok(()) => false,
-                Err(error) => {
-                    raised = Some(error);
-                    true
-                }
-            })
-        });
+        let found = py.detach(|| stream.next(&mut || interrupted(&mut raised)));
         *lock(&self.slot) = Slot::Idle(stream);
         if let Some(raised) = raised {
             return Err(raised);

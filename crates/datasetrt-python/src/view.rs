@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatchReader;
 use arrow_schema::{ArrowError, SchemaRef};
+use datasetrt_core::exec;
 use datasetrt_core::format::checksum::hex;
 use datasetrt_core::metadata::{Export, TableSource as _};
 use datasetrt_core::read::{Dataset, Progress, ReadOptions};
@@ -16,6 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use pyo3_arrow::PyRecordBatchReader;
 
 use crate::batch::{SampleBatch, record};
+use crate::call::{call, interrupted};
 use crate::error::{OrRaise as _, invalid, to_py};
 use crate::input;
 use crate::sample::{CachedSample, Row};
@@ -68,8 +70,10 @@ impl View {
 
     fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<SampleBatch> {
         let rows = input::rows(indices, self.dataset.len())?;
-        let batch = py.detach(|| Batch::of_rows(&self.dataset, rows)).or_raise(py)?;
-        SampleBatch::new(py, Arc::clone(&self.dataset), 0, batch)
+        let mut raised = None;
+        let batch = py.detach(|| Batch::of_rows(&self.dataset, rows, &mut || interrupted(&mut raised)));
+        raised.map_or(Ok(()), Err)?;
+        SampleBatch::new(py, Arc::clone(&self.dataset), 0, batch.or_raise(py)?)
     }
 
     /// `start`, `stop` and `step` as `slice.indices` gives them.
@@ -92,8 +96,12 @@ impl View {
     fn with_table(&self, py: Python<'_>, stream: PyRecordBatchReader) -> PyResult<Self> {
         let reader = stream.into_reader()?;
         let schema = reader.schema();
-        let failed =
-            |e: ArrowError| Error::new(ErrorKind::InvalidTable, format!("the table cannot be read: {e}"));
+        let failed = |e: ArrowError| {
+            Error::new(
+                ErrorKind::InvalidTable,
+                format!("the table cannot be read: {e}; give a Polars DataFrame"),
+            )
+        };
         let batches = reader.map(|batch| batch.map_err(failed));
         Ok(View::new(py.detach(|| self.dataset.with_table(&schema, batches)).or_raise(py)?))
     }
@@ -207,13 +215,16 @@ struct Watch {
 impl Progress for Watch {
     fn advance(&mut self, bytes: u64) -> datasetrt_core::Result<()> {
         self.done += bytes;
-        let told = Python::attach(|py| {
+        let told = Python::try_attach(|py| {
             py.check_signals()?;
-            self.callback.as_ref().map_or(Ok(()), |call| call.call1(py, (self.done, self.total)).map(drop))
+            let Some(callback) = &self.callback else { return Ok(()) };
+            call(callback.bind(py), (self.done, self.total)).map(drop)
         });
+        // While the interpreter exits there is nothing to attach to, and nobody who waits for the result.
+        let Some(told) = told else { return Err(exec::interrupted()) };
         told.map_err(|raised| {
             self.raised = Some(raised);
-            Error::new(ErrorKind::Closed, "interrupted")
+            exec::interrupted()
         })
     }
 }

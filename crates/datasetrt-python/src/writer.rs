@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::batch::record;
+use crate::call::{interrupted, next};
 use crate::error::{OrRaise as _, invalid, to_py};
 use crate::input::Input;
 
@@ -21,6 +22,18 @@ use crate::input::Input;
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// A source written in C never runs Python's own check for signals.
 const SIGNALS_EVERY: u64 = 256;
+
+/// Refuses a name, fingerprint or codec that a writer would refuse, before anything is looked for under that name.
+#[pyfunction]
+#[pyo3(signature = (name, *, fingerprint, codec))]
+pub(crate) fn check_source(
+    py: Python<'_>,
+    name: &str,
+    fingerprint: Option<&str>,
+    codec: Option<&str>,
+) -> PyResult<()> {
+    WriteOptions::check_texts(name, fingerprint, codec).or_raise(py)
+}
 
 /// Writes one cache; publishes at the end or not at all.
 #[pyclass(frozen, module = "datasetrt._core")]
@@ -61,12 +74,7 @@ impl Writer {
     /// Waits without the GIL where the pipeline is full; signals are handled meanwhile.
     fn flush(writer: &mut CoreWriter, py: Python<'_>) -> PyResult<()> {
         let mut raised = None;
-        let flushed = py.detach(|| {
-            writer.flush_unless(&mut || {
-                raised = Python::attach(|py| py.check_signals()).err();
-                raised.is_some()
-            })
-        });
+        let flushed = py.detach(|| writer.flush_unless(&mut || interrupted(&mut raised)));
         raised.map_or(Ok(()), Err)?;
         flushed.or_raise(py)
     }
@@ -78,14 +86,15 @@ impl Writer {
     ) -> PyResult<()> {
         let py = samples.py();
         let mut told = Instant::now();
-        for given in samples.try_iter()? {
+        let samples = samples.try_iter()?;
+        while let Some(given) = next(&samples)? {
             let item = writer.samples();
-            Self::push_one(writer, py, &given?, item)?;
+            Self::push_one(writer, py, &given, item)?;
             if writer.samples().is_multiple_of(SIGNALS_EVERY) {
                 py.check_signals()?;
             }
             if let Some(call) = on_progress.filter(|_| told.elapsed() >= PROGRESS_EVERY) {
-                call.call1((writer.samples(), writer.payload_bytes()))?;
+                crate::call::call(call, (writer.samples(), writer.payload_bytes()))?;
                 told = Instant::now();
             }
         }
@@ -195,7 +204,10 @@ impl Writer {
 
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let writer = self.take(py)?;
-        let published = py.detach(|| writer.finish()).or_raise(py)?;
+        let mut raised = None;
+        let published = py.detach(|| writer.finish_unless(&mut || interrupted(&mut raised)));
+        raised.map_or(Ok(()), Err)?;
+        let published = published.or_raise(py)?;
         let options = &self.options;
         let path = options.root.join(&options.name).into_os_string();
         let resumed_at = (self.resumed.samples > 0).then_some(self.resumed.samples);

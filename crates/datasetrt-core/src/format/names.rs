@@ -29,13 +29,13 @@ pub fn shard_path(cache: &Path, ordinal: u64) -> PathBuf {
 /// Refuses a source name that is not one plain path segment.
 pub fn check_name(name: &str) -> Result<()> {
     let problem = if name.is_empty() {
-        "it is empty"
+        "it is empty".to_owned()
     } else if name.len() > MAX_NAME_BYTES {
-        "it is longer than 200 bytes"
+        format!("it has {} bytes in UTF-8, and {MAX_NAME_BYTES} are the most", name.len())
     } else if name.starts_with('.') {
-        "it begins with a full stop, which marks unfinished writes"
+        "it begins with a full stop, which marks unfinished writes".to_owned()
     } else if name.chars().any(|c| matches!(c, '/' | '\\') || c.is_control()) {
-        "it contains a path separator or a control character"
+        "it contains a path separator or a control character".to_owned()
     } else {
         return Ok(());
     };
@@ -48,9 +48,35 @@ pub fn check_name(name: &str) -> Result<()> {
     ))
 }
 
+/// Most bytes of a text that describes the data: a fingerprint, the name of a codec, the name of a column.
+pub const MAX_LABEL_BYTES: usize = 4096;
+
+/// Refuses a fingerprint or the name of a codec that is too long, or that C programs would cut.
+pub fn check_label(what: &str, text: &str) -> Result<()> {
+    let problem = if text.len() > MAX_LABEL_BYTES {
+        format!("has {} bytes in UTF-8, and {MAX_LABEL_BYTES} are the most; give a digest of it", text.len())
+    } else if text.contains('\0') {
+        "has a NUL character; leave it out".to_owned()
+    } else {
+        return Ok(());
+    };
+    let shown: String = text.chars().take(80).collect();
+    Err(Error::new(ErrorKind::InvalidArgument, format!("{what} {shown:?} {problem}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_are_bounded_text() {
+        for text in ["", "v3", "a\nb", &"f".repeat(4096)] {
+            assert!(check_label("fingerprint", text).is_ok());
+        }
+        for text in ["a\0b", &"f".repeat(4097), &"é".repeat(2049)] {
+            assert!(check_label("fingerprint", text).is_err());
+        }
+    }
 
     #[test]
     fn plain_names_pass_and_others_do_not() {

@@ -148,10 +148,9 @@ impl CacheSet {
                 )));
             }
             bases.push(rows);
-            rows = rows
-                .checked_add(cache.rows())
-                .filter(|rows| i64::try_from(*rows).is_ok())
-                .ok_or_else(|| invalid("the caches have more samples than fit in int64"))?;
+            rows = rows.checked_add(cache.rows()).filter(|rows| i64::try_from(*rows).is_ok()).ok_or_else(
+                || invalid("the caches have more samples than fit in int64; open fewer of them"),
+            )?;
         }
         let (columns, places) = unify(&caches)?;
         let schema = arrow_schema(columns.iter().map(|c| (c.name.as_str(), Some(c.ty))));
@@ -241,7 +240,7 @@ impl CacheSet {
     }
 
     fn out_of_range(&self, global: u64) -> Error {
-        let message = format!("row {global} is out of range for {} rows", self.rows);
+        let message = format!("row {global} is out of range for {} rows, counted from 0", self.rows);
         Error::new(ErrorKind::IndexOutOfRange, message)
     }
 

@@ -86,7 +86,9 @@ impl<'a> Check<'a> {
         let fields = batch.schema_ref().fields();
         let agrees = fields.len() == schema.fields().len();
         if !agrees || !schema.fields().iter().zip(fields).all(same) {
-            return Err(refuse("a batch of the table has other columns than the table"));
+            return Err(refuse(
+                "a batch of the table has other columns than the table; give a Polars DataFrame",
+            ));
         }
         // In slices: what is cast for comparison stays small, however large the table is.
         for start in (0..batch.num_rows()).step_by(MAX_BATCH_ROWS) {
@@ -306,7 +308,10 @@ fn is_string(ty: &DataType) -> bool {
 }
 
 fn column(batch: &RecordBatch, place: usize) -> Result<&ArrayRef> {
-    batch.columns().get(place).ok_or_else(|| refuse("a batch of the table lacks a column"))
+    batch
+        .columns()
+        .get(place)
+        .ok_or_else(|| refuse("a batch of the table lacks a column; give a Polars DataFrame"))
 }
 
 /// A cell of a column in its stored form, printed like the stored value beside it.
@@ -329,7 +334,7 @@ fn refuse(message: &str) -> Error {
 }
 
 fn unusable(error: arrow_schema::ArrowError) -> Error {
-    refuse(&format!("the table cannot be used: {error}"))
+    refuse(&format!("the table cannot be used: {error}; give ds.metadata, edited"))
 }
 
 /// Global rows, kept as a range for as long as they are neighbours.

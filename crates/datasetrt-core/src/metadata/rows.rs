@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::builder::{BooleanBuilder, Float64Builder, Int64Builder, LargeStringBuilder};
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
 
-use super::types::{ColumnType, Value, arrow_schema, check_column_name};
+use super::types::{ColumnType, Value, arrow_schema, check_new_column_name};
 use super::wording;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -80,7 +80,7 @@ impl RowBuilder {
     fn set_columns(&mut self, columns: Vec<(String, Option<ColumnType>)>) -> Result<()> {
         let mut numbers = HashMap::with_capacity(columns.len());
         for (number, (name, _)) in columns.iter().enumerate() {
-            check_column_name(name)?;
+            check_new_column_name(name)?;
             if numbers.insert(name.clone(), number).is_some() {
                 return Err(wording::repeated_name(name));
             }
@@ -150,7 +150,7 @@ impl RowBuilder {
     }
 
     fn unknown_field(&self, sample: u64, field: &str, value: &Value<'_>) -> Error {
-        if let Err(error) = check_column_name(field) {
+        if let Err(error) = check_new_column_name(field) {
             return wording::in_sample(sample, &error);
         }
         let names: Vec<_> = self.columns.iter().map(|(name, _)| wording::quote(name)).collect();

@@ -6,6 +6,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::wording;
 use crate::error::Result;
+use crate::format::names::MAX_LABEL_BYTES;
 
 /// Names that the active table uses itself; no sample may bring them.
 pub const RESERVED: [&str; 3] = ["cache_id", "sample_id", "weight"];
@@ -120,6 +121,14 @@ pub fn check_column_name(name: &str) -> Result<()> {
         return Err(wording::reserved_name(name));
     }
     Ok(())
+}
+
+/// Refuses a name for a column that is about to be written; more may be read than is written.
+pub(super) fn check_new_column_name(name: &str) -> Result<()> {
+    if name.len() > MAX_LABEL_BYTES {
+        return Err(wording::long_name(name));
+    }
+    check_column_name(name)
 }
 
 /// The Arrow schema of columns, some of which have no type yet (Arrow's `Null`).

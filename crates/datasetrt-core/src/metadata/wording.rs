@@ -3,6 +3,7 @@
 
 use super::types::{ColumnType, RESERVED, Value};
 use crate::error::{Error, ErrorKind};
+use crate::format::names::MAX_LABEL_BYTES;
 
 /// Longest text of a value in a message, in characters.
 const SHOWN_CHARS: usize = 80;
@@ -66,6 +67,17 @@ pub(super) fn bad_name(name: &str) -> Error {
     Error::new(
         ErrorKind::InvalidMetadata,
         format!("field {} cannot name a column; use text that is not empty and has no NUL", quote(name)),
+    )
+}
+
+pub(super) fn long_name(name: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidMetadata,
+        format!(
+            "field {} has a name of {} bytes in UTF-8, and {MAX_LABEL_BYTES} are the most; give it a shorter one",
+            quote(name),
+            name.len()
+        ),
     )
 }
 

@@ -75,7 +75,7 @@ impl Wanted<'_> {
     }
 
     fn too_large(&self) -> Error {
-        let error = Error::new(ErrorKind::InvalidArgument, "record is larger than the address space");
+        let error = Error::new(ErrorKind::InvalidArgument, "the record is larger than the address space; read it on a 64-bit machine");
         self.cache.locate(&error, self.sample, self.place)
     }
 
@@ -94,17 +94,22 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// The first sample that cannot be read, and why.
-    pub fn read_payloads(&self, globals: &[u64], arrangement: &Arrangement) -> Result<Payloads, Failure> {
+    /// The first sample that cannot be read, and why; or what `proceed` answers, which is asked before each.
+    pub fn read_payloads(
+        &self,
+        globals: &[u64],
+        arrangement: &Arrangement,
+        proceed: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Payloads, Failure> {
         let mut wanted = Vec::with_capacity(globals.len());
         for (place, global) in globals.iter().enumerate() {
             let found = self.find(*global).map_err(|error| Failure { place, error })?;
             wanted.push(found);
         }
         if wanted.iter().all(|w| w.cache.manifest().compression == Compression::None) {
-            read_raw(&wanted, arrangement)
+            read_raw(&wanted, arrangement, proceed)
         } else {
-            read_packed(&wanted, arrangement)
+            read_packed(&wanted, arrangement, proceed)
         }
     }
 
@@ -145,9 +150,13 @@ fn read_record(wanted: &Wanted<'_>) -> Result<Vec<u8>> {
 }
 
 /// Without compression the lengths are known before reading: each payload goes straight to its place.
-fn read_raw(wanted: &[Wanted<'_>], arrangement: &Arrangement) -> Result<Payloads, Failure> {
+fn read_raw(
+    wanted: &[Wanted<'_>],
+    arrangement: &Arrangement,
+    proceed: &mut dyn FnMut() -> Result<()>,
+) -> Result<Payloads, Failure> {
     let lengths = each(wanted, |w| Ok(w.length()?.saturating_sub(RAW_FRAME_BYTES)))?;
-    fill(wanted, lengths, arrangement, |w, _, parts| {
+    fill(wanted, lengths, arrangement, proceed, |w, _, parts| {
         let shard = w.cache.shard(w.place.shard)?;
         let mut head = [0; RAW_FRAME_BYTES];
         if let [payload] = parts {
@@ -163,8 +172,15 @@ fn read_raw(wanted: &[Wanted<'_>], arrangement: &Arrangement) -> Result<Payloads
 }
 
 /// With compression the records are read first; their frames say how long the payloads are.
-fn read_packed(wanted: &[Wanted<'_>], arrangement: &Arrangement) -> Result<Payloads, Failure> {
-    let records = each(wanted, read_record)?;
+fn read_packed(
+    wanted: &[Wanted<'_>],
+    arrangement: &Arrangement,
+    proceed: &mut dyn FnMut() -> Result<()>,
+) -> Result<Payloads, Failure> {
+    let records = each(wanted, |w| {
+        proceed()?;
+        read_record(w)
+    })?;
     let parse = |w: &Wanted<'_>, record: &[u8]| -> Result<usize> {
         let frame = Frame::parse(w.cache.rules(), w.sample, record)?;
         // Before the allocation: a damaged length must not cost memory.
@@ -176,7 +192,7 @@ fn read_packed(wanted: &[Wanted<'_>], arrangement: &Arrangement) -> Result<Paylo
         lengths.push(parse(w, record).map_err(|e| Failure { place, error: w.explain(&e) })?);
     }
     let mut whole = Vec::new();
-    fill(wanted, lengths, arrangement, |w, place, parts| {
+    fill(wanted, lengths, arrangement, proceed, |w, place, parts| {
         let record = records.get(place).map(Vec::as_slice).unwrap_or_default();
         let frame = Frame::parse(w.cache.rules(), w.sample, record)?;
         if let [payload] = parts {
@@ -199,10 +215,14 @@ fn fill(
     wanted: &[Wanted<'_>],
     lengths: Vec<usize>,
     arrangement: &Arrangement,
+    proceed: &mut dyn FnMut() -> Result<()>,
     mut read: impl FnMut(&Wanted<'_>, usize, &mut [&mut [u8]]) -> Result<()>,
 ) -> Result<Payloads, Failure> {
     let mut read = |place: usize, parts: &mut [&mut [u8]]| match wanted.get(place) {
-        Some(w) => read(w, place, parts).map_err(|e| Failure { place, error: w.explain(&e) }),
+        Some(w) => {
+            proceed().map_err(|error| Failure { place, error })?;
+            read(w, place, parts).map_err(|e| Failure { place, error: w.explain(&e) })
+        }
         None => Ok(()),
     };
     if let Some(split) = arrangement.split_of(&lengths) {
@@ -231,7 +251,10 @@ fn fill(
     Ok(Payloads { buffer, lengths, places: Places::Rows(starts) })
 }
 
-fn each<T>(wanted: &[Wanted<'_>], work: impl Fn(&Wanted<'_>) -> Result<T>) -> Result<Vec<T>, Failure> {
+fn each<T>(
+    wanted: &[Wanted<'_>],
+    mut work: impl FnMut(&Wanted<'_>) -> Result<T>,
+) -> Result<Vec<T>, Failure> {
     let mut out = Vec::with_capacity(wanted.len());
     for (place, w) in wanted.iter().enumerate() {
         out.push(work(w).map_err(|error| Failure { place, error })?);

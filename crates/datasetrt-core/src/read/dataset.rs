@@ -237,7 +237,7 @@ impl Dataset {
     fn out_of_range(&self, row: u64) -> Error {
         Error::new(
             ErrorKind::IndexOutOfRange,
-            format!("row {row} is out of range: the dataset has {} rows", self.len()),
+            format!("row {row} is out of range: the dataset has {} rows, counted from 0", self.len()),
         )
     }
 }

@@ -34,8 +34,10 @@ impl Cache {
         let stated = self.manifest().payload_bytes;
         if problems.is_empty() && payload_bytes != stated {
             let path = self.folder().join(names::MANIFEST);
-            let message =
-                format!("{} states {stated} payload bytes, the records have {payload_bytes}", path.display());
+            let message = format!(
+                "{} states {stated} payload bytes, the records have {payload_bytes}; rebuild the cache with on_stale='rebuild'",
+                path.display()
+            );
             problems.push(Error::new(ErrorKind::BadManifest, message).at_path(path));
         }
         Ok(problems)
@@ -52,7 +54,12 @@ impl Cache {
                 || crate::format::manifest::Manifest::decode(&found)
                     .is_ok_and(|(_, checksum)| checksum == *self.checksum())
         };
-        let message = || format!("{} changed since the dataset was opened", path.display());
+        let message = || {
+            format!(
+                "{} changed since the dataset was opened; open the cache again, or rebuild it with on_stale='rebuild'",
+                path.display()
+            )
+        };
         if sound { Ok(()) } else { Err(Error::new(ErrorKind::ManifestChecksum, message()).at_path(&path)) }
     }
 
@@ -64,7 +71,10 @@ impl Cache {
         if hasher.finish() == self.manifest().index.xxh3 {
             return Ok(());
         }
-        let message = format!("{} does not match the checksum in the manifest", path.display());
+        let message = format!(
+            "{} does not match the checksum in the manifest; restore it, or rebuild the cache with on_stale='rebuild'",
+            path.display()
+        );
         Err(Error::new(ErrorKind::IndexChecksum, message).at_path(path))
     }
 
@@ -145,7 +155,7 @@ impl Cache {
             return Ok(());
         }
         let message = format!(
-            "{} has digest {}, the manifest says {}",
+            "{} has digest {}, the manifest says {}; restore it, or rebuild the cache with on_stale='rebuild'",
             file.path().display(),
             &hex(found.as_bytes())[..16],
             &hex(&entry.blake3)[..16]

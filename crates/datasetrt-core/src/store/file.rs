@@ -97,7 +97,7 @@ impl ReadFile {
     fn read_error(&self, source: &std::io::Error, offset: u64) -> Error {
         if source.kind() == std::io::ErrorKind::UnexpectedEof {
             let message = format!(
-                "{} ends before the bytes at offset {offset}; it was cut since it was written",
+                "{} ends before the bytes at offset {offset}: it was cut since it was written; restore it, or rebuild the cache with on_stale='rebuild'",
                 self.path.display()
             );
             return Error::new(ErrorKind::UnexpectedEnd, message).at_path(&self.path);
@@ -109,8 +109,14 @@ impl ReadFile {
 /// A zeroed buffer, or a typed error where memory does not suffice.
 pub fn zeroed(bytes: u64, path: &Path) -> Result<Vec<u8>> {
     let refuse = || {
-        Error::new(ErrorKind::Io, format!("not enough memory for {bytes} bytes of {}", path.display()))
-            .at_path(path)
+        Error::new(
+            ErrorKind::Io,
+            format!(
+                "not enough memory for {bytes} bytes of {}; free memory, or read on a machine with more",
+                path.display()
+            ),
+        )
+        .at_path(path)
     };
     let length = usize::try_from(bytes).map_err(|_| refuse())?;
     let mut buffer = Vec::new();

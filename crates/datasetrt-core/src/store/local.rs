@@ -93,7 +93,10 @@ impl Storage for Local {
         let read = file.take(limit.saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(|e| Error::io("read", path, &e))?;
         if bytes.len() as u64 > limit {
-            let message = format!("{} is larger than {limit} bytes", path.display());
+            let message = format!(
+                "{} is larger than {limit} bytes; it is not what datasetrt wrote: move it away",
+                path.display()
+            );
             return Err(Error::new(ErrorKind::FileSize, message).at_path(path));
         }
         Ok(Some(bytes))

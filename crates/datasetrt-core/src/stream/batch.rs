@@ -5,6 +5,7 @@ use arrow_array::RecordBatch;
 use super::StreamOptions;
 use super::plan::{MAX_BATCH, Plan};
 use crate::error::{Error, ErrorKind, Result, invalid};
+use crate::exec::Watch;
 use crate::read::{Arrangement, Dataset, Failure, Payloads};
 use crate::sampler::{EpochOrder, Order};
 
@@ -68,15 +69,23 @@ impl Batch {
         self.payloads.buffer.len() as u64
     }
 
-    /// The samples of some rows, in the order given.
+    /// The samples of some rows, in the order given. `interrupted` is asked every tenth of a second whether to give
+    /// up.
     ///
     /// # Errors
     ///
-    /// A row out of range, before anything is read; or the first sample that cannot be read.
-    pub fn of_rows(dataset: &Dataset, rows: Vec<u64>) -> Result<Self> {
+    /// A row out of range, before anything is read; or the first sample that cannot be read; `closed` if
+    /// `interrupted` said so.
+    pub fn of_rows(
+        dataset: &Dataset,
+        rows: Vec<u64>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Self> {
+        let mut watch = Watch::new(interrupted);
         let globals = dataset.globals(&rows)?;
         let payloads =
-            dataset.read_payloads(&globals, &Arrangement::default()).map_err(|failure| failure.error)?;
+            dataset.read_payloads(&globals, &Arrangement::default(), &mut || watch.check());
+        let payloads = payloads.map_err(|failure| failure.error)?;
         let metadata = dataset.metadata(&rows, &globals)?;
         Ok(Batch {
             padding: vec![false; rows.len()],
@@ -166,7 +175,7 @@ impl Source {
         let mut substitutions: Vec<Substitution> = Vec::new();
         let mut attempt = 0;
         loop {
-            let Failure { place, error } = match self.dataset.read_payloads(&globals, &self.arrangement) {
+            let Failure { place, error } = match self.dataset.read_payloads(&globals, &self.arrangement, &mut || Ok(())) {
                 Ok(payloads) => return Ok((globals, payloads, substitutions)),
                 Err(failure) => failure,
             };

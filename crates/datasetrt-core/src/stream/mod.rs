@@ -227,7 +227,7 @@ impl Shared {
             if !state.ready.contains_key(&wanted) {
                 drop(state);
                 if interrupted() {
-                    return Err(Error::new(ErrorKind::Closed, "interrupted"));
+                    return Err(exec::interrupted());
                 }
                 state = exec::lock(&self.state);
             }
@@ -235,7 +235,7 @@ impl Shared {
     }
 
     fn pause<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait_timeout(state, Duration::from_millis(100));
+        let waited = self.changed.wait_timeout(state, exec::ASK_EVERY);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 

@@ -73,7 +73,9 @@ impl Plan {
             return Err(invalid(format!("batch_size is {batch}; choose at most {MAX_BATCH}")));
         }
         if start > length {
-            return Err(invalid(format!("position {start} is beyond the {length} positions of the epoch")));
+            return Err(invalid(format!(
+                "position {start} is beyond the {length} positions of the epoch; begin within them"
+            )));
         }
         batch.checked_mul(world).filter(|n| i64::try_from(*n).is_ok()).ok_or_else(|| {
             invalid(format!("batch_size {batch} times world_size {world} is too large; choose smaller ones"))

@@ -1,12 +1,9 @@
 //! Back-pressure in bytes, and the first failure of a pipeline.
 
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::lock;
-
-const ASK_EVERY: Duration = Duration::from_millis(100);
+use crate::exec::{ASK_EVERY, lock};
 
 /// Lets bytes into the pipeline up to a limit. Once failed, everybody gets the first failure.
 #[derive(Debug)]
@@ -46,10 +43,7 @@ impl Gate {
                 // Not with the lock held: the answer may take a call into the caller's own code.
                 drop(state);
                 if interrupted() {
-                    self.fail(Error::new(
-                        ErrorKind::Closed,
-                        "the write was interrupted; run it again to resume",
-                    ));
+                    self.fail(interrupted_write());
                 }
                 state = lock(&self.state);
             }
@@ -84,6 +78,11 @@ impl Gate {
     pub(super) fn check(&self) -> Result<()> {
         lock(&self.state).failure.clone().map_or(Ok(()), Err)
     }
+}
+
+/// The failure of a write that was told to give up.
+pub(super) fn interrupted_write() -> Error {
+    Error::new(ErrorKind::Closed, "the write was interrupted; run it again to resume")
 }
 
 #[cfg(test)]

@@ -218,24 +218,37 @@ impl Writer {
     ///
     /// `empty` if there was no sample; the first failure of the pipeline; a failed system call.
     /// Nothing is published then.
-    pub fn finish(mut self) -> Result<Published> {
-        let published = self.try_finish();
+    pub fn finish(self) -> Result<Published> {
+        self.finish_unless(&mut || false)
+    }
+
+    /// As [`Writer::finish`]. While it waits for compression, `interrupted` is asked every tenth of a second whether
+    /// to give up; then the write has failed, and can be resumed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::finish`]; `closed` if `interrupted` said so.
+    pub fn finish_unless(mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Published> {
+        let published = self.try_finish(interrupted);
         if published.is_err() {
             self.end(true);
         }
         published
     }
 
-    fn try_finish(&mut self) -> Result<Published> {
-        self.flush()?;
+    fn try_finish(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Published> {
+        self.flush_unless(interrupted)?;
         if self.samples == 0 {
             return Err(Error::new(
                 ErrorKind::Empty,
-                format!("source '{}' gave no samples; a cache needs at least one", self.options.name),
+                format!(
+                    "source '{}' gave no samples; a cache needs at least one, so look at what the source iterates over",
+                    self.options.name
+                ),
             ));
         }
-        let pipeline = self.pipeline.take().ok_or_else(closed)?;
-        let shards = pipeline.finish()?;
+        // It stays here until all is well: what became durable before a failure is kept for a later resume.
+        let shards = self.pipeline.as_mut().ok_or_else(closed)?.finish(interrupted)?;
         let columns = self.rows.columns().to_vec();
         let published = publish::publish(&*self.storage, &self.paths, &self.options, &columns, shards)?;
         publish::clean_up(&*self.storage, &self.paths)?;
@@ -329,7 +342,7 @@ fn check_target(storage: &dyn Storage, paths: &Paths, options: &WriteOptions) ->
 fn columns_of(rows: &[u8]) -> Result<Vec<(String, Option<ColumnType>)>> {
     let batches = read_segment(rows.to_vec())?;
     let Some(first) = batches.first() else {
-        return Err(invalid("a segment of the unfinished write has no rows"));
+        return Err(invalid("a segment of the unfinished write has no rows; run the write again"));
     };
     let known =
         |ty: &arrow_schema::DataType| ColumnType::ALL.into_iter().find(|column| column.arrow() == *ty);

@@ -36,8 +36,19 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
+    /// Checks what a source says of itself.
+    ///
+    /// # Errors
+    ///
+    /// `invalid-argument` for a name that is no plain folder name, or a text that is too long or has a NUL.
+    pub fn check_texts(name: &str, fingerprint: Option<&str>, codec: Option<&str>) -> Result<()> {
+        names::check_name(name)?;
+        fingerprint.map_or(Ok(()), |text| names::check_label("fingerprint", text))?;
+        codec.map_or(Ok(()), |text| names::check_label("codec name", text))
+    }
+
     pub(super) fn check(&self) -> Result<()> {
-        names::check_name(&self.name)?;
+        Self::check_texts(&self.name, self.fingerprint.as_deref(), self.codec.as_deref())?;
         exec::threads_or_budget(self.threads)?;
         if self.max_shard_bytes == 0 || self.max_shard_bytes > i64::MAX as u64 {
             return Err(invalid(format!("max_shard_bytes is {}; choose at least 1", self.max_shard_bytes)));

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use super::chunk::Chunk;
-use super::gate::Gate;
+use super::gate::{Gate, interrupted_write};
 use super::options::WriteOptions;
 use super::shards::ShardWriter;
 use super::staging::Paths;
@@ -29,6 +29,8 @@ pub(super) struct Pipeline {
     durable: Arc<AtomicU64>,
     /// Set before the input ends, if the last shard is to be closed.
     complete: Arc<AtomicBool>,
+    /// Disconnected once the last thread has ended.
+    ended: Receiver<()>,
 }
 
 /// How often the writing thread looks for a failure while nothing comes.
@@ -48,6 +50,7 @@ impl Pipeline {
         let (input, chunks) = unbounded();
         let (encoded, ordered) = unbounded();
         let (spent, buffers) = unbounded();
+        let (running, ended) = bounded(0);
         let durable = Arc::new(AtomicU64::new(0));
         let complete = Arc::new(AtomicBool::new(false));
         let shards = ShardWriter::new(storage, paths.clone(), key, options.max_shard_bytes, done);
@@ -59,6 +62,7 @@ impl Pipeline {
             committer: None,
             durable: Arc::clone(&durable),
             complete: Arc::clone(&complete),
+            ended,
         };
         // Checksumming alone keeps up with a disk on one thread.
         let threads = match options.compression {
@@ -72,7 +76,11 @@ impl Pipeline {
             pipeline.encoders.push(exec::spawn(&format!("drt-encode-{number}"), work)?);
         }
         let mut commit = Commit { shards, spent, durable, complete };
-        let work = move || watched(&gate, || commit.run(&ordered, &gate));
+        let work = move || {
+            // It ends after the encoders, or because something failed.
+            let _running: Sender<()> = running;
+            watched(&gate, || commit.run(&ordered, &gate))
+        };
         pipeline.committer = Some(exec::spawn("drt-write", work)?);
         Ok(pipeline)
     }
@@ -102,10 +110,16 @@ impl Pipeline {
         self.gate.check()
     }
 
-    /// Waits until everything is durable; the number of shards.
-    pub(super) fn finish(mut self) -> Result<u64> {
+    /// Waits until everything is durable; the number of shards. While it waits, `interrupted` is asked every tenth
+    /// of a second whether to give up; what is on its way then is left to [`Pipeline::abort`].
+    pub(super) fn finish(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<u64> {
         self.complete.store(true, Ordering::Release);
         self.input = None;
+        while self.ended.recv_timeout(exec::ASK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if interrupted() {
+                return Err(interrupted_write());
+            }
+        }
         for encoder in self.encoders.drain(..) {
             exec::join(encoder)?;
         }
@@ -202,6 +216,7 @@ impl Commit {
         gate.check()?;
         if self.complete.load(Ordering::Acquire) {
             self.shards.close()?;
+            self.durable.store(self.shards.shards() - before, Ordering::Release);
         }
         Ok(self.shards.shards())
     }

@@ -49,8 +49,12 @@ impl Segment {
 
     /// The segment behind `bytes`; anything but exactly one sound segment is an error.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
-        Self::parse(bytes)
-            .ok_or_else(|| Error::new(ErrorKind::Unfinished, "a segment of the unfinished write is damaged"))
+        Self::parse(bytes).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unfinished,
+                "a segment of the unfinished write is damaged; run the write again",
+            )
+        })
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {

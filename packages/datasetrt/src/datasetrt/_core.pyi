@@ -18,6 +18,7 @@ __all__ = [
     "Stream",
     "View",
     "Writer",
+    "check_source",
     "clean_root",
     "version",
 ]
@@ -26,6 +27,9 @@ version: str
 
 # Removes leftovers of interrupted writes; ``reason`` is None for those that went.
 def clean_root(root: str, dry_run: bool) -> list[_Leftover]: ...
+
+# Refuses what a writer would refuse, before anything is looked for under that name.
+def check_source(name: str, *, fingerprint: str | None, codec: str | None) -> None: ...
 
 class _Written(TypedDict):
     path: str

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from .checks import COUNTABLE, THREADS, as_index, invalid, shown
+from .errors import InvalidInputError
 from .progress import Progress
 
 
@@ -24,10 +25,13 @@ def _whole(value: object) -> object:
     number = as_index(value)
     if number is None:
         raise ValueError("it should be a whole number")
+    if number >= COUNTABLE:
+        # Not by a bound of pydantic, which tells such a one with its last digits rounded.
+        raise ValueError(f"it should be less than {COUNTABLE}")
     return number
 
 
-_Count = Annotated[int, BeforeValidator(_whole), Field(ge=1, lt=COUNTABLE)]
+_Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 _Threads = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=THREADS)]
 _Level = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=22)]
 
@@ -43,6 +47,18 @@ class _Config(BaseModel):
         except ValidationError as error:
             raise invalid(_explain(type(self), error)) from None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise self._frozen(name, f" = {shown(value)}", f"{shown(name)}: {shown(value)}")
+
+    def __delattr__(self, name: str) -> None:
+        raise self._frozen(name, " cannot be deleted", "…")
+
+    def _frozen(self, name: str, what: str, update: str) -> InvalidInputError:
+        return invalid(
+            f"{type(self).__name__}.{name}{what}: it is frozen; make another one, such as "
+            f"config.model_copy(update={{{update}}})"
+        )
+
     def _checked(self) -> Self:
         """The same, checked again: ``model_construct`` and ``model_copy`` check nothing."""
         return type(self)(**self.__dict__)
@@ -56,6 +72,9 @@ def _explain(model: type[_Config], error: ValidationError) -> str:
         cure = f"did you mean {close[0]}?" if close else f"it has {', '.join(model.model_fields)}"
         return f"{model.__name__} has no field {shown(field)}; {cure}"
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+    if field == "progress":
+        # One error for each type that it may have.
+        message = "it should be True, False or a function of a Progress"
     place = f"{model.__name__}.{field} = {shown(first['input'])}" if field else model.__name__
     return " ".join(f"{place} is refused: {message}".split())
 

@@ -14,11 +14,11 @@ from ._core import CachedSample, Order, SampleBatch, Stream, View
 from .audit import audit
 from .checks import COUNTABLE, as_index, invalid, path_of, shown, slice_of, whole
 from .config import ReaderConfig
-from .errors import DatasetRTError, InvalidInputError, SampleIndexError
+from .errors import DatasetRTError, InvalidInputError
 from .loader import PREFETCH_BYTES, Loader, LoaderKwargs, LoaderOptions, OnCorrupt
 from .reports import AuditReport, CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import Sampler, Sequential, Shard
-from .table import exportable, row_numbers, weights_of
+from .table import exportable, no_row, row_numbers, weights_of
 from .transform import assembly
 
 if TYPE_CHECKING:
@@ -183,10 +183,7 @@ class CachedDataset:
                 "or use take() for several rows and filter() for a condition"
             )
         if not -COUNTABLE <= number < COUNTABLE:
-            raise SampleIndexError(
-                f"index {shown(number)} is out of range: the dataset has {len(self)} samples",
-                kind="index-out-of-range",
-            )
+            raise no_row(number, len(self))
         return self._view.sample(number)
 
     def __iter__(self) -> Iterator[CachedSample]:
@@ -225,7 +222,8 @@ class CachedDataset:
 
         Args:
             indices: Rows of the active table, in any order and repeated as you like; negative ones count from
-                the end. A sequence or a one-dimensional array of whole numbers.
+                the end. A sequence or a one-dimensional array of whole numbers: as many as the dataset has
+                rows, or 2**24 if that is more.
 
         Returns:
             Batch with a payload and a metadata row for each index.
@@ -233,7 +231,7 @@ class CachedDataset:
         Raises:
             SampleIndexError: A row does not exist; nothing is read.
             CorruptionError: A payload does not match its checksum; names shard, offset and sample.
-            InvalidInputError: The indices are no whole numbers.
+            InvalidInputError: The indices are no whole numbers, or too many at once.
 
         Example:
             >>> import datasetrt as drt
@@ -241,7 +239,7 @@ class CachedDataset:
             >>> [bytes(payload) for payload in batch.payloads], batch.metadata["label"].tolist()
             ([b'sample 5', b'sample 3', b'sample 3'], [5, 3, 3])
         """
-        return self._view.take(row_numbers(indices))
+        return self._view.take(row_numbers(indices, len(self)))
 
     # The active table
 

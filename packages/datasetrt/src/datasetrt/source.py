@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 
 import numpy as np
 
+from ._core import check_source
 from .checks import invalid, shown, unicode_text
 from .errors import InvalidInputError
 
@@ -27,6 +29,8 @@ else:
 MetadataValue: TypeAlias = (
     bool | int | float | str | np.bool_ | np.integer[Any] | np.floating[Any] | np.str_ | None
 )
+
+_log = logging.getLogger("datasetrt")
 
 ItemT = TypeVar("ItemT")
 ItemT_co = TypeVar("ItemT_co", covariant=True)
@@ -182,19 +186,27 @@ class Description:
                 else f"the name of a source is {shown(name)}; give a str"
             )
         unicode_text("the name of a source", name)
+        fingerprint = _text(name, "fingerprint", getattr(source, "fingerprint", None))
+        codec = _codec_name(name, getattr(source, "codec", None))
+        check_source(name, fingerprint=fingerprint, codec=codec)
         if not callable(getattr(source, "__iter__", None)):
             raise invalid(f"source {shown(name)} cannot be iterated; give it an __iter__ method")
         return Description(
             name=name,
-            fingerprint=_text(name, "fingerprint", getattr(source, "fingerprint", None)),
-            codec=_codec_name(name, getattr(source, "codec", None)),
+            fingerprint=fingerprint,
+            codec=codec,
             schema=_columns(name, getattr(source, "schema", None)),
             total=None if isinstance(source, MapSource) else _length(source),
         )
 
 
 def _length(source: object) -> int | None:
-    length = operator.length_hint(source, -1)
+    """What ``len`` says, for progress alone: one that fails, or tells nonsense, is no reason not to write."""
+    try:
+        length = operator.length_hint(source, -1)
+    except Exception:  # noqa: BLE001 - the user's own class may fail in any way
+        _log.warning("the length of a %s cannot be told, so progress has no total", type(source).__name__)
+        return None
     return None if length < 0 else length
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from .checks import invalid, shown
+from .checks import BATCH_SAMPLES, as_index, invalid, shown
+from .errors import InvalidInputError, SampleIndexError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -92,20 +94,31 @@ def _typed(frame: pl.DataFrame, stored: list[tuple[str, str]]) -> pl.DataFrame:
     return frame.with_columns(frame[name].cast(types.get(name, pl.String)) for name in untyped)
 
 
-def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-    """Indices as an int64 array.
+def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]], length: int) -> npt.NDArray[np.int64]:
+    """Indices as an int64 array, for a dataset of ``length`` rows.
 
     Raises:
-        InvalidInputError: They are no whole numbers, or not one-dimensional.
+        InvalidInputError: They are no whole numbers, or not one-dimensional, or absurdly many.
+        SampleIndexError: One of them is no row.
     """
     if not isinstance(indices, Iterable):
         raise invalid(
             f"indices = {shown(indices)} is a {type(indices).__name__}; give a list or an array of rows"
         )
+    if isinstance(indices, str | bytes | bytearray | Mapping | Set):
+        raise invalid(
+            f"indices = {shown(indices)} is a {type(indices).__name__}, which is no sequence of rows; "
+            "give a list or an array"
+        )
+    if isinstance(indices, range):
+        return _row_range(indices, length)
     _refuse_masked("indices", indices)
-    array = indices if isinstance(indices, np.ndarray) else np.asarray(list(indices))
+    most = max(length, BATCH_SAMPLES)
+    array = indices if isinstance(indices, np.ndarray) else _row_array(indices, length, most)
     if array.size == 0:
         return np.empty(0, np.int64)
+    if array.size > most:
+        raise _too_many(array.size, most)
     if array.dtype.kind == "b":
         raise invalid("indices are booleans; give numbers of rows, such as numpy.flatnonzero(mask)")
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -114,8 +127,53 @@ def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.ND
         )
     if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
         # Converted, it would be a negative number, and read another row.
-        raise invalid(f"index {array.max()} is out of range; give rows of the dataset")
+        raise no_row(int(array.max()), length)
     return array.astype(np.int64, copy=False)
+
+
+def _row_range(rows: range, length: int) -> npt.NDArray[np.int64]:
+    """A range: its ends are looked at before it becomes numbers."""
+    if not rows:
+        return np.empty(0, np.int64)
+    for end in (rows[0], rows[-1]):
+        if not -length <= end < length:
+            raise no_row(end, length)
+    return np.fromiter(rows, np.int64)
+
+
+def _row_array(indices: Iterable[Any], length: int, most: int) -> npt.NDArray[Any]:
+    """Python's numbers as an array; iterators without an end are left at the limit."""
+    if hasattr(indices, "__array__"):
+        return np.asarray(indices)
+    rows = list(islice(indices, most + 1))
+    if len(rows) > most:
+        raise _too_many(None, most)
+    for place, row in enumerate(rows):
+        # The usual case is told by its type alone.
+        number = row if type(row) is int else as_index(row)
+        if number is None:
+            raise invalid(
+                f"indices have {shown(row)}, a {type(row).__name__}, at place {place}; give whole numbers"
+            )
+        if not -length <= number < length:
+            raise no_row(number, length)
+        rows[place] = number
+    return np.array(rows, np.int64)
+
+
+def no_row(number: int, length: int) -> SampleIndexError:
+    """The refusal of a row that a dataset does not have."""
+    cure = f"indices run from -{length} to {length - 1}" if length else "there are none"
+    return SampleIndexError(
+        f"index {shown(number)} is out of range for {length} samples; {cure}", kind="index-out-of-range"
+    )
+
+
+def _too_many(found: int | None, most: int) -> InvalidInputError:
+    return invalid(
+        f"indices are {'an iterator of more' if found is None else f'{found:,} rows, more'} than the "
+        f"{most:,} that are read at once; take them in parts, or use loader()"
+    )
 
 
 def _refuse_masked(what: str, values: object) -> None:

@@ -110,6 +110,13 @@ def assembly(
     flag("seeded", seeded)
     if collate is not None and not callable(collate):
         raise invalid(f"collate = {shown(collate)} cannot be called; give a function of a list")
+    if isinstance(collate, type) and _makes_codecs(collate):
+        raise invalid(f"collate = {shown(collate)} is the class of a codec; give a function of a list")
+    if isinstance(transform, type) and _makes_codecs(transform):
+        raise invalid(
+            f"transform = {shown(transform)} is the class of a codec; give an instance, such as "
+            f"{transform.__name__}()"
+        )
     if isinstance(transform, codecs.Codec):
         if seeded:
             raise invalid(
@@ -122,8 +129,15 @@ def assembly(
             raise invalid("seeded=True needs a transform; give transform=, a function of a sample and a seed")
         return Assembly(None, None, collate, seeded=False)
     if not callable(transform):
-        raise invalid(f"transform = {shown(transform)} is neither a function of a sample nor a codec")
+        raise invalid(
+            f"transform = {shown(transform)} is neither a function of a sample nor a codec; give one of them"
+        )
     return Assembly(transform, None, collate, seeded)
+
+
+def _makes_codecs(cls: type) -> bool:
+    # Some have the name in their instances only.
+    return callable(getattr(cls, "loads", None)) and callable(getattr(cls, "dumps", None))
 
 
 def _whole(doing: str, function: Callable[[Any], Any], argument: Any, batch: SampleBatch) -> Any:

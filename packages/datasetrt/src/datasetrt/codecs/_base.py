@@ -160,13 +160,19 @@ def reason(error: BaseException) -> str:
 
 def decode_error(codec_name: str, error: BaseException) -> CodecError:
     """What ``loads`` raises where a payload cannot be decoded; raise it from ``error``."""
-    return CodecError(f"{codec_name}: the payload cannot be decoded ({reason(error)})", kind="decode")
+    return CodecError(
+        f"{codec_name}: the payload cannot be decoded ({reason(error)}); "
+        "decode with the codec that packed it, and compare what it packs with what it reads",
+        kind="decode",
+    )
 
 
 def encode_error(codec_name: str, obj: object, error: BaseException) -> CodecError:
     """What ``dumps`` raises where an object cannot be packed; raise it from ``error``."""
     return CodecError(
-        f"{codec_name}: a {type(obj).__name__} cannot be packed ({reason(error)})", kind="encode"
+        f"{codec_name}: a {type(obj).__name__} cannot be packed ({reason(error)}); "
+        "change what the message names, or pack it with another codec",
+        kind="encode",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -10,7 +11,7 @@ from datasetrt.errors import CodecError
 
 from ._arrays import refused
 from ._base import byte_view, decode_error, encode_error
-from ._plain import Scalars, check_plain
+from ._plain import Scalars, check_plain, text_problem
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -19,7 +20,24 @@ _SCALARS: Scalars = frozenset([str, int, float, bool, type(None)])
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise refused(f"json: the payload has {text}, which JSON does not have")
+    raise refused(
+        f"json: the payload has {text}, which JSON does not have; pack None instead, or with another codec"
+    )
+
+
+# Python reads back ints of at most 4300 digits, unless it was told otherwise; these have no more.
+_MAX_BITS = 14_284
+
+
+def _problem(value: Any) -> tuple[str, str] | None:
+    if type(value) is str:
+        return text_problem(value)
+    if type(value) is float and not math.isfinite(value):
+        return f"the value is {value}, which JSON does not have", "give None, or pack with Msgpack"
+    if type(value) is int and value.bit_length() > _MAX_BITS:
+        what = f"the value is an int of {value.bit_length():,} bits, and {_MAX_BITS:,} are the most"
+        return what, "give a str, such as hex(value)"
+    return None
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -57,7 +75,8 @@ class Json:
         try:
             return _ENCODER.encode(obj).encode()
         except (ValueError, RecursionError) as error:
-            # NaN, infinity, a lone surrogate, an integer of more digits than Python prints, deep nesting.
+            # A value that JSON does not have: only now is it looked for.
+            check_plain(obj, _SCALARS, self.name, _problem)
             raise encode_error(self.name, obj, error) from error
 
     def loads(self, buffer: Buffer, /) -> Any:
@@ -68,8 +87,17 @@ class Json:
         """
         data = byte_view(buffer, self.name)
         try:
-            return _DECODER.decode(str(data, "utf-8"))
+            text = str(data, "utf-8")
+            found = _DECODER.decode(text)
         except CodecError:
             raise
         except (ValueError, RecursionError) as error:
             raise decode_error(self.name, error) from error
+        if "\\u" in text:
+            # An escape may stand for half a character, which no text of ours has.
+            check_plain(found, _SCALARS, self.name, _half_character, "decode")
+        return found
+
+
+def _half_character(value: Any) -> tuple[str, str] | None:
+    return text_problem(value) if type(value) is str else None

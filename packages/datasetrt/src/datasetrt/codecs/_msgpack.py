@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from datasetrt.checks import shown
 from datasetrt.errors import CodecError
 
 from ._arrays import refused
 from ._base import byte_view, decode_error, encode_error, require
-from ._plain import Scalars, check_plain
+from ._plain import Scalars, check_plain, text_problem
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -47,7 +48,8 @@ class Msgpack:
         try:
             packed: bytes = msgpack.packb(obj, use_bin_type=True, strict_types=True)
         except (ValueError, OverflowError, RecursionError) as error:
-            # A lone surrogate, an integer beyond 64 bits, deep nesting.
+            # A value that MessagePack does not have: only now is it looked for.
+            check_plain(obj, _SCALARS, self.name, _problem)
             raise encode_error(self.name, obj, error) from error
         return packed
 
@@ -68,5 +70,17 @@ class Msgpack:
             raise decode_error(self.name, error) from error
 
 
+def _problem(value: Any) -> tuple[str, str] | None:
+    if type(value) is str:
+        return text_problem(value)
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        what = f"the value {shown(value)} is outside of -2**63 to 2**64 - 1"
+        return what, "give a str or bytes, or pack with Json"
+    return None
+
+
 def _no_extension(code: int, data: bytes) -> NoReturn:
-    raise refused(f"msgpack: the payload has extension type {code} ({len(data)} bytes), which is not read")
+    raise refused(
+        f"msgpack: the payload has extension type {code} ({len(data)} bytes), which is not read; "
+        "pack plain values, or read with msgpack itself"
+    )
