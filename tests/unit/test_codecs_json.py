@@ -83,6 +83,43 @@ def test_nesting_without_end_is_refused(codec: Any) -> None:
 
 
 @BOTH
+def test_messages_say_where_and_stay_on_one_line(codec: Any) -> None:
+    ring: dict[str, Any] = {"a b": [0, {}]}
+    ring["a b"][1]["c"] = ring
+    deep: list[Any] = []
+    for _ in range(600):
+        deep = [deep]
+    # What is wrong, where, and the cure.
+    cases: list[tuple[Any, list[str]]] = [
+        (ring, ["$['a b'][1].c", "contains itself", "tree"]),
+        ({"x": deep}, ["$.x[0][0]", "more than 500 deep", "flatter"]),
+        ({"a\nb": [(1,)]}, [r"$['a\nb'][0]", "tuple", "list(…)"]),
+        ({"a": [{1: 2}]}, ["$.a[0]", "the key 1", "give a str"]),
+        ({"a": ["x\ud800"]}, ["$.a[0]", r"'x\ud800'", "lone surrogate", "valid Unicode"]),
+        ({"a": {"\udfff": 1}}, ["$.a", "key", "lone surrogate", "valid Unicode"]),
+        ({"a": [0, 10**6000]}, ["$.a[1]", "an int of 19,932 bits", "give a str"]),
+        ({"k" * 5000: [()]}, ["$.kkk", "tuple", "list(…)"]),
+    ]
+    for value, words in cases:
+        with pytest.raises(drt.CodecError) as caught:
+            codec.dumps(value)
+        message = str(caught.value)
+        assert [word for word in words if word not in message] == []
+        assert "\n" not in message
+        assert len(message) < 500
+
+
+@BOTH
+def test_what_is_as_deep_as_can_be_comes_back(codec: Any) -> None:
+    deep: Any = 7
+    for _ in range(500):
+        deep = [deep]
+    assert codec.loads(codec.dumps(deep)) == deep
+    shared = {"a": 1}
+    assert codec.loads(codec.dumps([shared, [shared], shared])) == [shared, [shared], shared]
+
+
+@BOTH
 @pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}])
 def test_half_characters_are_refused(codec: Any, value: Any) -> None:
     with pytest.raises(drt.CodecError) as caught:
@@ -95,8 +132,8 @@ def test_half_characters_are_refused(codec: Any, value: Any) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_json_has_no_nan_and_no_infinity(value: float) -> None:
-    with pytest.raises(drt.CodecError) as caught:
-        Json().dumps({"x": value})
+    with pytest.raises(drt.CodecError, match=rf"\$\.x\[1\] the value is {value}, .*; give None") as caught:
+        Json().dumps({"x": [0, value]})
     assert caught.value.kind == "encode"
     with pytest.raises(drt.CodecError, match="JSON does not have"):
         Json().loads(json.dumps({"x": value}).encode())
@@ -116,7 +153,8 @@ def test_json_keeps_integers_of_any_size() -> None:
 # fmt: off
 DAMAGED_JSON = [
     b"", b" ", b"{", b"[1,]", b"{'a': 1}", b"1 2", b"nul", b"\xff", b"\xff\xfe1\0", b"\xef\xbb\xbf1", b'"\n"',
-    b"9" * 5000, b"[" * 100_000, b'{"a":' * 100_000,
+    b"9" * 5000, b"[" * 100_000, b'{"a":' * 100_000, b'["\\ud800"]', b'{"\\uDFFF": 1}', b'[1] x',
+    b'{"a": [1,',
 ]
 # fmt: on
 
@@ -126,6 +164,12 @@ def test_damaged_json_is_refused(payload: bytes) -> None:
     with pytest.raises(drt.CodecError) as caught:
         Json().loads(payload)
     assert caught.value.kind == "decode"
+    assert "; " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_escapes_of_whole_characters_are_read() -> None:
+    assert Json().loads(rb'["\u00e9\ud83d\ude00", {"\u0061": 1}]') == ["é😀", {"a": 1}]
 
 
 # Msgpack.
@@ -146,6 +190,7 @@ def test_msgpack_has_integers_of_64_bits(value: Any) -> None:
     with pytest.raises(drt.CodecError) as caught:
         Msgpack().dumps(value)
     assert caught.value.kind == "encode"
+    assert "2**64" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +216,7 @@ def test_damaged_msgpack_is_refused(payload: bytes) -> None:
     with pytest.raises(drt.CodecError) as caught:
         Msgpack().loads(payload)
     assert caught.value.kind == "decode"
+    assert "; " in str(caught.value)
 
 
 def test_timestamps_of_other_writers_come_back_as_such() -> None:

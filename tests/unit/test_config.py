@@ -99,3 +99,28 @@ def test_a_config_that_was_not_checked_is_checked_when_it_is_used(
 def test_a_reader_config_that_was_not_checked_is_checked_when_it_is_used(tiny_folder: Path) -> None:
     with pytest.raises(drt.InvalidInputError, match=r"ReaderConfig\.max_open_shards = -5"):
         drt.open_dataset(tiny_folder, config=drt.ReaderConfig.model_construct(max_open_shards=-5))
+
+
+@pytest.mark.parametrize("config", [drt.WriterConfig(), drt.ReaderConfig()], ids=lambda c: type(c).__name__)
+def test_a_config_is_frozen_and_says_so_in_one_line(config: Any) -> None:
+    field = next(iter(type(config).model_fields))
+    before = config.model_copy()
+    for change in (lambda: setattr(config, field, 7), lambda: setattr(config, "extra\n", 7)):
+        with pytest.raises(drt.InvalidInputError) as refused:
+            change()
+        for words in (type(config).__name__, "7", "frozen", "model_copy"):
+            assert words in str(refused.value)
+        assert "\n" not in str(refused.value)
+    with pytest.raises(drt.InvalidInputError, match="frozen"):
+        delattr(config, field)
+    assert config == before
+
+
+def test_limits_are_told_with_all_their_digits() -> None:
+    with pytest.raises(drt.InvalidInputError, match=f"less than {2**63}"):
+        drt.WriterConfig(queue_bytes=2**63)
+
+
+def test_progress_may_be_a_function() -> None:
+    with pytest.raises(drt.InvalidInputError, match="True, False or a function"):
+        drt.WriterConfig(progress=3)  # type: ignore[arg-type]

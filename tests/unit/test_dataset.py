@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasetrt as drt
+from datasetrt.checks import shown
 from tests.rows import RowSource, number_of, rows_of
 
 ROWS = rows_of(100)
@@ -125,8 +127,12 @@ def test_take_accepts_rows_in_any_form(indices: Any, tiny: drt.CachedDataset) ->
 
 @pytest.mark.parametrize(
     "indices",
-    [[True, False], np.zeros(100, bool), [1.0], ["1"], "12", 3, None, [[1, 2]], [2**63], [2**64], [None]],
-    ids=typed,
+    [
+        *([True, False], [1, True], np.zeros(100, bool), [1.0], np.array([1.5]), ["1"], "12", b"12", {1, 2}),
+        *(3, None, [[1, 2]], [[1], [2, 3]], np.zeros((2, 2), int), np.array(3), [None], {1: 2}, repeat(0)),
+        np.broadcast_to(np.int64(0), (10**13,)),
+    ],
+    ids=lambda indices: shown(indices, 30),
 )
 def test_take_refuses_what_is_no_row(indices: Any, tiny: drt.CachedDataset) -> None:
     with pytest.raises(drt.InvalidInputError) as refused:
@@ -135,9 +141,18 @@ def test_take_refuses_what_is_no_row(indices: Any, tiny: drt.CachedDataset) -> N
 
 
 def test_take_of_a_row_that_is_not_there_is_an_index_error(tiny: drt.CachedDataset) -> None:
-    for indices in ([0, 100], [-101], range(99, 101)):
-        with pytest.raises(drt.SampleIndexError):
+    # None of them becomes a list, or rows, before it is looked at.
+    absent = ([0, 100], [-101], [2**63], [2**64], [10**5000], np.array([2**63], np.uint64), range(99, 101))
+    for indices in (*absent, range(10**12), range(-(10**12), 0), range(0, 10**30, 10**29), count()):
+        with pytest.raises((drt.SampleIndexError, drt.InvalidInputError)) as refused:
             tiny.take(indices)
+        assert isinstance(refused.value, drt.SampleIndexError) == (not isinstance(indices, count))
+        assert "\n" not in str(refused.value)
+
+
+def test_take_accepts_ranges_both_ways(tiny: drt.CachedDataset) -> None:
+    for rows in (range(3), range(99, -1, -7), range(-3, 0), range(5, 5)):
+        assert tiny.take(rows).indices.tolist() == [row % 100 for row in rows]
 
 
 def test_take_of_no_rows_is_an_empty_batch(tiny: drt.CachedDataset) -> None:

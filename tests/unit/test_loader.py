@@ -994,3 +994,26 @@ def test_an_interrupt_names_the_sample_too(
 
 def test_an_interrupt_after_the_last_sample_names_that(tiny: drt.CachedDataset) -> None:
     assert "sample 1 of cache" in _place_in(next(iter(tiny.loader(batch_size=2))), 2)
+
+
+@pytest.mark.parametrize(
+    "name", ["Json", "Msgpack", "Npy", "Pickle", "PickleOOB", "Dill", "Record", "Validated"]
+)
+@pytest.mark.parametrize("argument", ["transform", "collate"])
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_the_class_of_a_codec_is_no_codec(
+    name: str, argument: str, batch_size: Any, tiny: drt.CachedDataset
+) -> None:
+    if argument == "collate" and batch_size is None:
+        batch_size = 8
+    with pytest.raises(drt.InvalidInputError, match=f"{argument} = .*{name}.* class of a codec; give"):
+        tiny.loader(batch_size=batch_size, **{argument: getattr(drt.codecs, name)})
+
+
+@pytest.mark.parametrize("argument", ["transform", "collate"])
+@pytest.mark.parametrize("value", [3, "json", [], drt.Sequential()], ids=repr)
+def test_what_cannot_be_called_is_refused_with_the_cure(
+    argument: str, value: Any, tiny: drt.CachedDataset
+) -> None:
+    with pytest.raises(drt.InvalidInputError, match=f"{argument} = .*; give"):
+        tiny.loader(**{argument: value})

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,3 +197,71 @@ def test_a_map_source_is_frozen_and_tells_what_it_is() -> None:
     with pytest.raises(FrozenInstanceError):
         source.name = "other"  # type: ignore[misc]
     assert repr(source) == "MapSource('m', 5 items, print)"
+
+
+@pytest.mark.parametrize(
+    "name", ["n" * 201, "é" * 101, "n" * 5000, "", "..", "a/b", ".hidden", "a\0b", "a\nb"]
+)
+@pytest.mark.parametrize("write", [drt.write_cache, drt.cache], ids=["write_cache", "cache"])
+def test_a_name_that_is_no_folder_name_is_refused_before_anything_is_there(
+    write: Any, name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(drt.InvalidInputError) as refused:
+        write(Source(name), tmp_path / "root")
+    assert "\n" not in str(refused.value)
+    if len(name) > 100:
+        assert f"{len(name.encode())} bytes" in str(refused.value)
+        assert "200" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_longest_name_is_written_and_read(tmp_path: Path) -> None:
+    quiet = drt.WriterConfig(progress=False)
+    for name in ("n" * 200, "é" * 100):
+        assert len(drt.cache(Source(name), tmp_path, config=quiet)) == 1
+        assert drt.cache(Source(name), tmp_path, config=quiet).reports[0].reused
+
+
+@pytest.mark.parametrize("attribute", ["fingerprint", "codec"])
+@pytest.mark.parametrize("value", ["f" * 4097, "é" * 2049, "a\0b"], ids=["long", "wide", "nul"])
+@pytest.mark.parametrize("write", [drt.write_cache, drt.cache], ids=["write_cache", "cache"])
+def test_texts_without_measure_are_refused(write: Any, attribute: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"4096|NUL") as refused:
+        write(Source(**{attribute: value}), tmp_path / "root")
+    assert attribute in str(refused.value)
+    assert len(str(refused.value)) < 300
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_name_of_a_column_is_bounded(tmp_path: Path) -> None:
+    def source(name: str) -> drt.MapSource[int]:
+        return drt.MapSource("s", range(2), lambda i: drt.CacheInput(b"", {name: i}))
+
+    quiet = drt.WriterConfig(progress=False)
+    with pytest.raises(drt.InvalidInputError, match="4096"):
+        drt.write_cache(source("c" * 4097), tmp_path, config=quiet)
+    assert list(drt.cache(source("c" * 4096), tmp_path, config=quiet).schema) == ["c" * 4096]
+
+
+class Sized(Source):
+    """A source whose length is what a test says."""
+
+    def __init__(self, length: object) -> None:
+        super().__init__("s")
+        self.length = length
+
+    def __len__(self) -> Any:
+        if isinstance(self.length, Exception):
+            raise self.length
+        return self.length
+
+
+@pytest.mark.parametrize(
+    "length", [ValueError("no\nlength"), TypeError(), -5, "3", 0, 10**18, 10**30, None], ids=repr
+)
+def test_a_length_that_fails_or_lies_is_no_reason_not_to_write(length: object, tmp_path: Path) -> None:
+    told: list[drt.Progress] = []
+    report = drt.write_cache(Sized(length), tmp_path, config=drt.WriterConfig(progress=told.append))
+    assert report.sample_count == 1
+    assert told[-1].fraction == 1.0
+    assert told[-1].total in {None, 0, 10**18}

@@ -54,8 +54,9 @@ class _Config(BaseModel):
         raise self._frozen(name, " cannot be deleted", "…")
 
     def _frozen(self, name: str, what: str, update: str) -> InvalidInputError:
+        field = name if name.isidentifier() else shown(name)
         return invalid(
-            f"{type(self).__name__}.{name}{what}: it is frozen; make another one, such as "
+            f"{type(self).__name__}.{field}{what}: it is frozen; make another one, such as "
             f"config.model_copy(update={{{update}}})"
         )
 

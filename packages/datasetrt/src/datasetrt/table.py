@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -105,7 +106,7 @@ def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]], length: i
         raise invalid(
             f"indices = {shown(indices)} is a {type(indices).__name__}; give a list or an array of rows"
         )
-    if isinstance(indices, str | bytes | bytearray | Mapping | Set):
+    if isinstance(indices, str | bytes | bytearray | Mapping | AbstractSet):
         raise invalid(
             f"indices = {shown(indices)} is a {type(indices).__name__}, which is no sequence of rows; "
             "give a list or an array"

@@ -1,0 +1,98 @@
+"""Ctrl-C in the middle of long work of the native module: answered there, and nothing is left half done.
+
+Native calls are chained in C, by ``map`` into ``list.extend``: were the signal answered only after the call,
+its result would be in the list.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasetrt as drt
+from tests.rows import wait_for_files
+
+#: Seconds until the signal comes, by which time the call is at its work: all of them take far longer.
+SOON = 0.2
+
+
+@contextmanager
+def interrupting(wait: Callable[[], Any]) -> Iterator[None]:
+    """Sends Ctrl-C to this process once ``wait`` returns."""
+
+    def send() -> None:
+        wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def soon() -> None:
+    time.sleep(SOON)
+
+
+def test_a_huge_take_is_interrupted(tiny: drt.CachedDataset) -> None:
+    rows = np.zeros(1 << 23, np.int64)
+    taken: list[Any] = []
+    with pytest.raises(KeyboardInterrupt), interrupting(soon):
+        taken.extend(map(tiny._view.take, [rows]))
+    assert not taken
+    assert len(tiny.take([0, 1])) == 2
+
+
+@pytest.mark.parametrize(
+    "sampler", [drt.Weighted(seed=1, num_samples=1 << 28), drt.Weighted(seed=1, num_samples=1 << 40)]
+)
+def test_indices_of_a_huge_epoch_are_interrupted(sampler: drt.Sampler, tiny: drt.CachedDataset) -> None:
+    order = tiny._order(sampler)
+    found: list[Any] = []
+    with pytest.raises(KeyboardInterrupt), interrupting(soon):
+        found.extend(starmap(order.indices, [(0, 0, 1 << 28)]))
+    assert not found
+    assert sampler.indices(tiny, stop=3).tolist() == sampler.indices(tiny, stop=5)[:3].tolist()
+
+
+class Noise:
+    """Payloads that take long to compress, all of them in the queue before the first is done."""
+
+    name = "noise"
+    fingerprint = "v1"
+
+    def __iter__(self) -> Iterator[drt.CacheInput]:
+        random = np.random.default_rng(7)
+        for number in range(40):
+            yield drt.CacheInput(random.bytes(400_000), {"number": number})
+
+
+def test_a_write_is_interrupted_while_the_rest_is_compressed(tmp_path: Path) -> None:
+    config = drt.WriterConfig(
+        compression="zstd", compression_level=19, threads=1, max_shard_bytes=1_000_000, progress=False
+    )
+    source = Noise()
+    with (
+        pytest.raises(KeyboardInterrupt),
+        # A description of the write, and what says that a shard is durable.
+        interrupting(lambda: wait_for_files(tmp_path / ".noise.journal", 2)),
+    ):
+        drt.write_cache(source, tmp_path, config=config)
+    assert not (tmp_path / "noise").exists()
+    report = drt.write_cache(source, tmp_path, config=config)
+    assert report.resumed_at is not None
+    whole = drt.write_cache(source, tmp_path / "other", config=config)
+    assert drt.open_dataset(report.path).fingerprint == drt.open_dataset(whole.path).fingerprint
+    assert [p.name for p in tmp_path.glob(".noise*")] == []
