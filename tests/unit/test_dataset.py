@@ -638,3 +638,14 @@ def test_several_threads_share_a_dataset(tiny: drt.CachedDataset) -> None:
     for thread in threads:
         thread.join(30)
     assert found == [list(range(100))[::-1]] * 8
+
+
+@pytest.mark.parametrize("sample_id", [-1, 2**64, 10**5000])
+def test_a_sample_has_an_id_of_64_bits(sample_id: int) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"sample_id = .* is out of range; give"):
+        drt.CachedSample(b"", {}, "", sample_id)
+
+
+def test_weights_in_no_row_are_refused(tiny: drt.CachedDataset) -> None:
+    with pytest.raises(drt.InvalidInputError, match="give one number a row"):
+        tiny.with_weights([[1.0], [2.0, 3.0]])

@@ -265,3 +265,40 @@ def test_a_length_that_fails_or_lies_is_no_reason_not_to_write(length: object, t
     assert report.sample_count == 1
     assert told[-1].fraction == 1.0
     assert told[-1].total in {None, 0, 10**18}
+
+
+class Endless:
+    """Something with a ``repr`` of many lines, and no end."""
+
+    def __repr__(self) -> str:
+        return "a\n" * 100_000
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        *(
+            None,
+            3,
+            (b"",),
+            (b"", {}, 1),
+            Endless(),
+            drt.CacheInput(Endless(), {}),
+            drt.CacheInput("text", {}),
+        ),  # type: ignore[arg-type]
+        *(drt.CacheInput(b"", [("a", 1)]), drt.CacheInput(b"", {"a": Endless()})),  # type: ignore[arg-type,dict-item]
+        *(drt.CacheInput(b"", {Endless(): 1}), drt.CacheInput(b"", {"a": 10**6000})),  # type: ignore[dict-item]
+    ],
+    ids=lambda sample: type(sample).__name__,
+)
+def test_what_is_no_sample_is_told_in_one_short_line_with_the_cure(sample: Any, tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"sample 0.*; ") as refused:
+        drt.write_cache(Samples([sample]), tmp_path, config=drt.WriterConfig(progress=False))
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+class Samples(list[Any]):
+    """A source of whatever a test gives it."""
+
+    name = "s"

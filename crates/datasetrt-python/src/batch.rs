@@ -241,8 +241,9 @@ impl SampleBatch {
     ) -> PyResult<Bound<'py, PyAny>> {
         let refused = |what: String| invalid(py, format!("as_array: {what}"));
         let numpy = py.import("numpy")?;
-        let dtype =
-            numpy.call_method1("dtype", (dtype,)).map_err(|e| refused(format!("no such dtype: {e}")))?;
+        let dtype = numpy.call_method1("dtype", (dtype,)).map_err(|e| {
+            refused(format!("there is no such dtype ({}); give one such as 'float32'", e.value(py)))
+        })?;
         if dtype.getattr("hasobject")?.extract()? {
             return Err(refused(
                 "bytes cannot become Python objects; choose a plain dtype, or decode with a codec".into(),
@@ -250,9 +251,9 @@ impl SampleBatch {
         }
         let shape: Vec<usize> = match shape {
             None => Vec::new(),
-            Some(shape) => shape
-                .extract()
-                .map_err(|_| refused(format!("shape {} is no tuple of sizes", repr(&shape))))?,
+            Some(shape) => shape.extract().map_err(|_| {
+                refused(format!("shape {} is no tuple of sizes; give one such as (28, 28)", repr(&shape)))
+            })?,
         };
         let length = self.payloads.one_length().map_err(|(a, b)| {
             refused(format!(
@@ -274,7 +275,9 @@ impl SampleBatch {
             let flat = numpy.call_method1("frombuffer", (self.payloads.rows(py)?.view(py)?, dtype));
             flat.and_then(|flat| flat.call_method1("reshape", (full,)))
         };
-        made.map_err(|e| refused(format!("NumPy refuses it: {e}")))
+        made.map_err(|e| {
+            refused(format!("NumPy refuses it ({}); choose another dtype or shape", e.value(py)))
+        })
     }
 
     /// Cut payloads of one size into columns: for each width that part of every payload, one after the other.

@@ -60,10 +60,17 @@ impl<T> OrRaise<T> for datasetrt_core::Result<T> {
     }
 }
 
-/// The text of any object for a message; objects whose `repr` fails have one all the same.
+/// A value in a message takes about this many characters.
+const SHOWN_CHARACTERS: usize = 80;
+
+/// The bounded text of any object for a message; objects whose `repr` fails have one all the same.
 pub(crate) fn repr(value: &Bound<'_, PyAny>) -> String {
     let text = value.repr().and_then(|text: Bound<'_, PyString>| text.to_str().map(str::to_owned));
-    text.unwrap_or_else(|_| "<unprintable>".to_owned())
+    let text = text.unwrap_or_else(|_| "<unprintable>".to_owned());
+    match text.char_indices().nth(SHOWN_CHARACTERS) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
 }
 
 /// The name of an object's type for a message.

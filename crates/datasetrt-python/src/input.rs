@@ -46,7 +46,7 @@ impl<'py> Input<'py> {
         let pair = given.cast::<PyTuple>().ok().filter(|tuple| tuple.len() == 2);
         let Some(pair) = pair else {
             let message = format!(
-                "sample {sample}: the source gave an object of type {}, expected CacheInput(data=..., metadata=...)",
+                "sample {sample}: the source gave an object of type {}; give CacheInput(data=..., metadata=...)",
                 type_name(given)
             );
             return Err(to_py(py, &Error::new(ErrorKind::InvalidArgument, message).at_sample(sample)));
@@ -117,7 +117,7 @@ fn as_dict<'py>(sample: u64, metadata: &Bound<'py, PyAny>) -> PyResult<Bound<'py
     let mapping = py.import("collections.abc")?.getattr("Mapping")?;
     if !metadata.is_instance(&mapping)? {
         let message = format!(
-            "sample {sample}: metadata is an object of type {}, expected a mapping of names to values",
+            "sample {sample}: metadata is an object of type {}; give a dict of names and values",
             type_name(metadata)
         );
         return Err(to_py(py, &Error::new(ErrorKind::InvalidMetadata, message).at_sample(sample)));

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use datasetrt_core::metadata::TableSource as _;
 use datasetrt_core::read::Dataset;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
-use crate::error::{OrRaise as _, to_py};
+use crate::error::{OrRaise as _, invalid, repr, to_py};
 use crate::metadata;
 
 /// One stored sample: its bytes and its metadata.
@@ -99,9 +100,15 @@ impl CachedSample {
         data: Bound<'_, PyBytes>,
         metadata: Bound<'_, PyDict>,
         cache_id: Bound<'_, PyString>,
-        sample_id: u64,
+        sample_id: Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let py = data.py();
+        let sample_id: u64 = sample_id.extract().map_err(|error: PyErr| {
+            if !error.is_instance_of::<PyOverflowError>(py) {
+                return error;
+            }
+            invalid(py, format!("sample_id = {} is out of range; give 0 to 2**64 - 1", repr(&sample_id)))
+        })?;
         let sample = CachedSample {
             data: data.unbind(),
             row: Row::Given,
@@ -161,7 +168,7 @@ impl CachedSample {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let length = self.data.bind(py).as_bytes().len();
         let metadata = self.metadata(py)?;
-        let (metadata, cache_id) = (crate::error::repr(metadata.bind(py)), self.cache_id(py)?);
+        let (metadata, cache_id) = (metadata.bind(py).repr()?, self.cache_id(py)?);
         Ok(format!(
             "CachedSample(data=<{length} bytes>, metadata={metadata}, cache_id='{}', sample_id={})",
             cache_id.bind(py).to_string_lossy(),

@@ -60,7 +60,8 @@ class CacheInput(NamedTuple):
 class CacheSource(Protocol):
     """A named iterable of samples: what :func:`datasetrt.cache` writes.
 
-    Optional attributes: ``fingerprint`` (str: what made this data; a cache with another one is stale,
+    Optional attributes: ``fingerprint`` (str of at most 4096 bytes in UTF-8: what made this data, or a
+    digest of it; a cache with another one is stale,
     and an unfinished write resumes only where it agrees), ``schema`` (column name to bool, int, float,
     str or the Polars type of that meaning; without it types are inferred from the first samples),
     ``codec`` (what packed the payloads; its name is recorded), ``__len__`` (gives progress a total) and
@@ -80,7 +81,7 @@ class CacheSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the cache: one plain path segment."""
+        """Name of the cache: one plain path segment, of at most 200 bytes in UTF-8."""
 
     def __iter__(self) -> Iterator[CacheInput]:
         """Begin with the first sample; the same samples in the same order each time."""

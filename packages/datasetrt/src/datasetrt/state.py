@@ -112,7 +112,10 @@ def _whole(name: str, value: object, end: int) -> int:
             f"the state's {name} is {shown(value)}, a {type(value).__name__}; it must be a whole number"
         )
     if not 0 <= value < end:
-        raise _bad(f"the state's {name} is {shown(value)}, outside of 0 to {end - 1}")
+        raise _bad(
+            f"the state's {name} is {shown(value)}, outside of 0 to {end - 1}; "
+            "give the dict of state_dict() as it was saved"
+        )
     return value
 
 

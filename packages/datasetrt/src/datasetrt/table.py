@@ -192,6 +192,12 @@ def weights_of(ds: CachedDataset, weights: IntoWeights) -> npt.NDArray[np.float6
         InvalidInputError: They are no numbers, or their number is wrong.
     """
     _refuse_masked("weights", weights)
+    if isinstance(weights, list | tuple):
+        try:
+            weights = np.array(weights)
+        except ValueError as error:
+            reason = " ".join(str(error).split())
+            raise invalid(f"weights are no row of numbers ({reason}); give one number a row") from error
     values = np.asarray(_evaluated(ds, weights))
     if values.dtype.kind not in "iuf":
         raise invalid(f"weights are {values.dtype}; give one number a row, or an expression of numbers")

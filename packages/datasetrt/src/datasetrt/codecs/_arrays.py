@@ -16,6 +16,9 @@ _MAX_DIMS = 32 if int(np.__version__.split(".")[0]) < 2 else 64
 _MAX_CODE_POINT = 0x10FFFF
 _ALIGNMENT = 64
 
+# For bytes that no codec of ours packs.
+CURE = "verify the cache, and decode with the codec that packed it"
+
 
 def show(value: object) -> str:
     """A foreign value in a few words; a large one is not written out, which could take forever."""
@@ -26,9 +29,9 @@ def show(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def refused(message: str) -> CodecError:
-    """A payload whose array cannot be."""
-    return CodecError(message, kind="decode")
+def refused(message: str, cure: str = CURE) -> CodecError:
+    """A payload that cannot be what its codec packed."""
+    return CodecError(f"{message}; {cure}", kind="decode")
 
 
 def check_shape(shape: object, dtype: np.dtype[Any], nbytes: int) -> tuple[int, ...]:

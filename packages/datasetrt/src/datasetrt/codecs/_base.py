@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from datasetrt.checks import invalid, shown
 from datasetrt.errors import CodecError
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
         Traceback (most recent call last):
         datasetrt.errors.CodecError: the dataset was written with codec 'npy' and cannot be decoded with...
     """
+    if not hasattr(dataset, "codec"):
+        raise invalid(f"dataset = {shown(dataset)} is a {type(dataset).__name__}; give a CachedDataset")
     for written in _codecs_of(dataset):
         if written != codec.name:
             raise CodecError(
@@ -162,7 +165,7 @@ def decode_error(codec_name: str, error: BaseException) -> CodecError:
     """What ``loads`` raises where a payload cannot be decoded; raise it from ``error``."""
     return CodecError(
         f"{codec_name}: the payload cannot be decoded ({reason(error)}); "
-        "decode with the codec that packed it, and compare what it packs with what it reads",
+        "verify the cache, and decode with the codec that packed it",
         kind="decode",
     )
 

@@ -21,7 +21,7 @@ _SCALARS: Scalars = frozenset([str, int, float, bool, type(None)])
 
 def _no_constant(text: str) -> NoReturn:
     raise refused(
-        f"json: the payload has {text}, which JSON does not have; pack None instead, or with another codec"
+        f"json: the payload has {text}, which JSON does not have", "pack None instead, or with another codec"
     )
 
 
@@ -49,8 +49,9 @@ class Json:
     """dict with str keys, list, str, int, float, bool and None, as compact UTF-8 JSON.
 
     What comes back equals what went in, types included, or ``dumps`` refuses it: tuples, keys that are not
-    str, subclasses, NumPy values, and NaN and infinities, which JSON does not have. Dict order is kept, so
-    equal dicts of equal order give equal bytes.
+    str, subclasses, NumPy values, NaN and infinities, which JSON does not have, ints of more than 14,284
+    bits, and values nested more than 500 deep. Dict order is kept, so equal dicts of equal order give equal
+    bytes.
 
     Example:
         >>> import datasetrt as drt

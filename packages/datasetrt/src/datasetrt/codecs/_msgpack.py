@@ -23,9 +23,9 @@ class Msgpack:
     """dict with str keys, list, str, bytes, int of 64 bits, float, bool and None, as MessagePack.
 
     What comes back equals what went in, types included, or ``dumps`` refuses it: tuples, keys that are not
-    str, subclasses, bytearrays and NumPy values. NaN and infinities are kept. Payloads that others wrote may
-    hold timestamps, which come back as ``msgpack.Timestamp``; other extension types are refused. Needs ``pip
-    install datasetrt[msgpack]``, from the first use on.
+    str, subclasses, bytearrays, NumPy values, and values nested more than 500 deep. NaN and infinities are
+    kept. Payloads that others wrote may hold timestamps, which come back as ``msgpack.Timestamp``; other
+    extension types are refused. Needs ``pip install datasetrt[msgpack]``, from the first use on.
 
     Example:
         >>> import datasetrt as drt
@@ -81,6 +81,6 @@ def _problem(value: Any) -> tuple[str, str] | None:
 
 def _no_extension(code: int, data: bytes) -> NoReturn:
     raise refused(
-        f"msgpack: the payload has extension type {code} ({len(data)} bytes), which is not read; "
-        "pack plain values, or read with msgpack itself"
+        f"msgpack: the payload has extension type {code} ({len(data)} bytes), which is not read",
+        "pack plain values, or read with msgpack itself",
     )

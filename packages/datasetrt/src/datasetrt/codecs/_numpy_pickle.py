@@ -72,7 +72,7 @@ class NumpyBuilder:
         """``_reconstruct``: an array that is filled by its state."""
         if subtype is not np.ndarray:
             raise refused(
-                "the pickle has a subclass of ndarray; read it with trust=True, if you wrote it yourself"
+                "the pickle has a subclass of ndarray", "read it with trust=True, if you wrote it yourself"
             )
         array = np.empty(0, np.int8)
         self._empty[id(array)] = array

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from datasetrt.errors import CodecError
 
+from ._arrays import CURE
 from ._base import PayloadBatch, byte_view, encode_error
 from ._pickle import check_consent, loads_as_consented
 
@@ -153,4 +154,4 @@ def _unpack(data: memoryview, codec_name: str) -> tuple[memoryview, list[memoryv
 
 
 def _damaged(codec_name: str, what: str) -> CodecError:
-    return CodecError(f"{codec_name}: the payload is damaged: {what}", kind="decode")
+    return CodecError(f"{codec_name}: the payload is damaged: {what}; {CURE}", kind="decode")

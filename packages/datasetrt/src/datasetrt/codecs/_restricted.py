@@ -19,6 +19,7 @@ import numpy as np
 
 from datasetrt.errors import CodecError
 
+from ._arrays import CURE
 from ._base import reason
 from ._globals import expand, full_name, refused_global, resolve
 from ._nesting import Nesting
@@ -110,7 +111,9 @@ class _Machine:
 
     def _damaged(self, what: str) -> CodecError:
         return CodecError(
-            f"the pickle is damaged at byte {self.position}: {what}", kind="decode", offset=self.position
+            f"the pickle is damaged at byte {self.position}: {what}; {CURE}",
+            kind="decode",
+            offset=self.position,
         )
 
     # Reading.

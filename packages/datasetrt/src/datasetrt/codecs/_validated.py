@@ -131,7 +131,8 @@ class Validated(Generic[T]):
         rest = f" (and {more} more)" if more else ""
         problem = " ".join(first["msg"].split())
         return CodecError(
-            f"{self.name}: the {what} is no {_type_name(self._type)}: {where}: {problem}{rest}",
+            f"{self.name}: the {what} is no {_type_name(self._type)}: {where}: {problem}{rest}; "
+            "correct the record, or give the type that it has",
             kind=kind,
         )
 
