@@ -75,7 +75,10 @@ impl Wanted<'_> {
     }
 
     fn too_large(&self) -> Error {
-        let error = Error::new(ErrorKind::InvalidArgument, "the record is larger than the address space; read it on a 64-bit machine");
+        let error = Error::new(
+            ErrorKind::InvalidArgument,
+            "the record is larger than the address space; read it on a 64-bit machine",
+        );
         self.cache.locate(&error, self.sample, self.place)
     }
 
@@ -251,10 +254,7 @@ fn fill(
     Ok(Payloads { buffer, lengths, places: Places::Rows(starts) })
 }
 
-fn each<T>(
-    wanted: &[Wanted<'_>],
-    mut work: impl FnMut(&Wanted<'_>) -> Result<T>,
-) -> Result<Vec<T>, Failure> {
+fn each<T>(wanted: &[Wanted<'_>], mut work: impl FnMut(&Wanted<'_>) -> Result<T>) -> Result<Vec<T>, Failure> {
     let mut out = Vec::with_capacity(wanted.len());
     for (place, w) in wanted.iter().enumerate() {
         out.push(work(w).map_err(|error| Failure { place, error })?);

@@ -76,15 +76,10 @@ impl Batch {
     ///
     /// A row out of range, before anything is read; or the first sample that cannot be read; `closed` if
     /// `interrupted` said so.
-    pub fn of_rows(
-        dataset: &Dataset,
-        rows: Vec<u64>,
-        interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Self> {
+    pub fn of_rows(dataset: &Dataset, rows: Vec<u64>, interrupted: &mut dyn FnMut() -> bool) -> Result<Self> {
         let mut watch = Watch::new(interrupted);
         let globals = dataset.globals(&rows)?;
-        let payloads =
-            dataset.read_payloads(&globals, &Arrangement::default(), &mut || watch.check());
+        let payloads = dataset.read_payloads(&globals, &Arrangement::default(), &mut || watch.check());
         let payloads = payloads.map_err(|failure| failure.error)?;
         let metadata = dataset.metadata(&rows, &globals)?;
         Ok(Batch {
@@ -175,10 +170,11 @@ impl Source {
         let mut substitutions: Vec<Substitution> = Vec::new();
         let mut attempt = 0;
         loop {
-            let Failure { place, error } = match self.dataset.read_payloads(&globals, &self.arrangement, &mut || Ok(())) {
-                Ok(payloads) => return Ok((globals, payloads, substitutions)),
-                Err(failure) => failure,
-            };
+            let Failure { place, error } =
+                match self.dataset.read_payloads(&globals, &self.arrangement, &mut || Ok(())) {
+                    Ok(payloads) => return Ok((globals, payloads, substitutions)),
+                    Err(failure) => failure,
+                };
             attempt += 1;
             let position = positions.get(place).copied().unwrap_or_default();
             if !self.may_replace(&error) || attempt > MOST_ATTEMPTS.saturating_mul(positions.len() as u64) {
