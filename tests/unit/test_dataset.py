@@ -21,7 +21,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasetrt as drt
-from datasetrt.checks import shown
 from tests.rows import RowSource, number_of, rows_of
 
 ROWS = rows_of(100)
@@ -33,7 +32,8 @@ def numbers(ds: drt.CachedDataset) -> list[int]:
 
 def typed(value: object) -> str:
     """An id of a test that tells ``7`` from ``np.int64(7)``, whose repr is the same before NumPy 2."""
-    return f"{type(value).__name__} {value}"
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__name__} {value}"
 
 
 # Indices
@@ -128,11 +128,10 @@ def test_take_accepts_rows_in_any_form(indices: Any, tiny: drt.CachedDataset) ->
 @pytest.mark.parametrize(
     "indices",
     [
-        *([True, False], [1, True], np.zeros(100, bool), [1.0], np.array([1.5]), ["1"], "12", b"12", {1, 2}),
+        *([True, False], [1, True], np.zeros(100, bool), [1.0], np.array([1.5]), ["1"], "12", b"34", {1, 2}),
         *(3, None, [[1, 2]], [[1], [2, 3]], np.zeros((2, 2), int), np.array(3), [None], {1: 2}, repeat(0)),
         np.broadcast_to(np.int64(0), (10**13,)),
     ],
-    ids=lambda indices: shown(indices, 30),
 )
 def test_take_refuses_what_is_no_row(indices: Any, tiny: drt.CachedDataset) -> None:
     with pytest.raises(drt.InvalidInputError) as refused:

@@ -289,7 +289,6 @@ class Endless:
         *(drt.CacheInput(b"", [("a", 1)]), drt.CacheInput(b"", {"a": Endless()})),  # type: ignore[arg-type,dict-item]
         *(drt.CacheInput(b"", {Endless(): 1}), drt.CacheInput(b"", {"a": 10**6000})),  # type: ignore[dict-item]
     ],
-    ids=lambda sample: type(sample).__name__,
 )
 def test_what_is_no_sample_is_told_in_one_short_line_with_the_cure(sample: Any, tmp_path: Path) -> None:
     with pytest.raises(drt.InvalidInputError, match=r"sample 0.*; ") as refused:
