@@ -142,6 +142,13 @@ impl SampleBatch {
     }
 
     /// A writable memoryview of each payload; together they share the batch's buffer.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> batch = drt.testing.tiny_dataset().take([5, 3])
+    ///     >>> batch.payloads[0][:6] = b"SAMPLE"
+    ///     >>> bytes(batch.payloads[0]), bytes(batch.payloads[1])
+    ///     (b'SAMPLE 5', b'sample 3')
     #[getter]
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let rows = self.payloads.rows(py)?;
@@ -157,61 +164,126 @@ impl SampleBatch {
 
     /// Column name to NumPy array of shape ``(len(batch),)``: bool, int64, float64, or objects (str or
     /// None). A column with missing values anywhere in the dataset is a masked array.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> batch = drt.testing.tiny_dataset().take([5, 3])
+    ///     >>> batch.metadata["label"], batch.metadata["split"]
+    ///     (array([5, 3]), array(['val', 'train'], dtype=object))
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         metadata::columns(py, &self.columns, &self.dataset.nullable())
     }
 
     /// Rows of the dataset, int64, shape ``(len(batch),)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
+    ///     >>> [batch.indices.tolist() for batch in loader]
+    ///     [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     #[getter]
     fn indices<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         int64(py, &self.rows)
     }
 
     /// Positions in the epoch's order, int64; of length 0 for samples that were taken by row.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> ds, order = drt.testing.tiny_dataset(), drt.Shuffle(seed=7)
+    ///     >>> batch = next(iter(ds.loader(batch_size=4, sampler=order)))
+    ///     >>> batch.positions.tolist()
+    ///     [0, 1, 2, 3]
+    ///     >>> batch.indices.tolist() == order.indices(ds)[batch.positions].tolist()
+    ///     True
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         int64(py, &self.positions)
     }
 
     /// The epoch; 0 for samples that were taken by row.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> loader = drt.testing.tiny_dataset().loader(batch_size=5)
+    ///     >>> [batch.epoch for _ in range(2) for batch in loader]
+    ///     [0, 0, 1, 1]
     #[getter]
     fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// Which samples only fill up the batch so that all ranks get equally many; bool, shape ``(len(batch),)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> last = drt.Shard(rank=2, world_size=3, uneven="pad")
+    ///     >>> batch = next(iter(drt.testing.tiny_dataset().loader(batch_size=4, shard=last)))
+    ///     >>> batch.indices.tolist(), batch.padding.tolist()
+    ///     ([8, 9, 0, 1], [False, False, True, True])
     #[getter]
     fn padding<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
         PyArray1::from_slice(py, &self.padding)
     }
 
     /// The memory of all payloads, writable, in bytes.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> batch = drt.testing.tiny_dataset().take([5, 3])
+    ///     >>> bytes(batch.buffer)
+    ///     b'sample 5sample 3'
     #[getter]
     fn buffer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         self.payloads.rows(py)?.view(py)
     }
 
     /// Where each payload begins in ``buffer``, in bytes, int64, shape ``(len(batch),)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> batch = drt.testing.tiny_dataset().take([5, 3])
+    ///     >>> batch.offsets.tolist()
+    ///     [0, 8]
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         Ok(int64(py, &self.payloads.rows(py)?.starts))
     }
 
     /// The length of each payload in bytes, int64, shape ``(len(batch),)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> batch = drt.testing.tiny_dataset().take([5, 3])
+    ///     >>> batch.lengths.tolist()
+    ///     [8, 8]
     #[getter]
     fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         int64(py, self.payloads.lengths())
     }
 
     /// The number of each sample in its cache, int64, shape ``(len(batch),)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> second_half = drt.testing.tiny_dataset()[5:]
+    ///     >>> batch = second_half.take([0, 1])
+    ///     >>> batch.indices.tolist(), batch.sample_ids.tolist()
+    ///     ([0, 1], [5, 6])
     #[getter]
     fn sample_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let ids = self.globals.iter().map(|global| Ok(self.dataset.locate(*global)?.1));
         Ok(int64(py, &ids.collect::<datasetrt_core::Result<Vec<u64>>>().or_raise(py)?))
     }
 
-    /// The cache that each sample comes from.
+    /// The cache that each sample comes from: one str of 16 hexadecimal digits a sample.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> ds = drt.testing.tiny_dataset()
+    ///     >>> ds.take([5, 3]).cache_ids == [ds.caches[0].cache_id] * 2
+    ///     True
     #[getter]
     fn cache_ids(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let id = |global: &u64| Ok(self.dataset.locate(*global)?.0.cache_id().to_owned());
@@ -222,7 +294,10 @@ impl SampleBatch {
     ///
     /// Args:
     ///     dtype: Any NumPy data type without Python objects; the payloads' bytes are taken as they are.
-    ///     shape: The shape of one payload; ``()`` for scalars.
+    ///     shape: The shape of one payload; ``()``, the default, for scalars.
+    ///
+    /// Returns:
+    ///     A writable array on the batch's own buffer.
     ///
     /// Raises:
     ///     InvalidInputError: The payloads differ in size, or do not have the size of that type and shape.

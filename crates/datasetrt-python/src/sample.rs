@@ -122,12 +122,22 @@ impl CachedSample {
     }
 
     /// The payload, as the source packed it.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> drt.testing.tiny_dataset()[2].data
+    ///     b'sample 2'
     #[getter]
     fn data(&self, py: Python<'_>) -> Py<PyBytes> {
         self.data.clone_ref(py)
     }
 
     /// Column name to value: bool, int, float, str, or None where there is none. The dict is the caller's own.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> drt.testing.tiny_dataset()[2].metadata
+    ///     {'label': 2, 'split': 'train'}
     #[getter]
     fn metadata(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
         // A copy: what a caller changes in it is not changed in the sample.
@@ -135,12 +145,24 @@ impl CachedSample {
     }
 
     /// The cache that the sample comes from: 16 hexadecimal digits.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> ds = drt.testing.tiny_dataset()
+    ///     >>> ds[2].cache_id == ds.caches[0].cache_id
+    ///     True
     #[getter]
     fn cache_id(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
         Ok(self.cache_id.get_or_try_init(py, || self.load_cache_id(py))?.clone_ref(py))
     }
 
     /// The sample's number in its cache, from 0.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> backwards = drt.testing.tiny_dataset()[::-1]
+    ///     >>> backwards[0].sample_id, backwards[9].sample_id
+    ///     (9, 0)
     #[getter]
     fn sample_id(&self) -> u64 {
         self.sample_id

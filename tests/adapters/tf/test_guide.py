@@ -1,20 +1,25 @@
-"""The guide's blocks run as they stand, and so do the examples of the docstrings."""
+"""The guide's blocks run as they stand, and so do the examples of the docstrings.
+
+`tests/repository/test_documented_members.py` says which names must have an example.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import doctest
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import datasetrt_tf
+from tests.repository.test_docstrings import failures, public_objects
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "tensorflow.md"
 BLOCK = re.compile(r"^```python tf[ \t]*\n(?P<code>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-PUBLIC = [name for name in datasetrt_tf.__all__ if name != "__version__"]
+
+PUBLIC = dict(public_objects(datasetrt_tf))
+EXAMPLES = [name for name, item in PUBLIC.items() if ">>>" in (inspect.getdoc(item) or "")]
 
 
 def test_the_blocks_of_the_guide_run(tmp_path: Path) -> None:
@@ -29,9 +34,7 @@ def test_the_blocks_of_the_guide_run(tmp_path: Path) -> None:
             exec(compile(code, str(GUIDE), "exec"), names)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_the_example_of_a_public_name_runs(name: str) -> None:
-    text = getattr(datasetrt_tf, name).__doc__ or ""
-    assert ">>>" in text
-    test = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
-    assert doctest.DocTestRunner(verbose=False, optionflags=OPTIONS).run(test).failed == 0
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_of(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert failures(name, inspect.getdoc(PUBLIC[name]) or "", {}) == 0

@@ -1,4 +1,7 @@
-"""Every public name is documented, every documented example runs, and so does the guide."""
+"""Every example in the adapter's docstrings gives the result it shows, and the guide runs.
+
+`tests/repository/test_documented_members.py` says which names must have an example.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,6 @@ def test_examples_of(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     names = {"torch": torch, "drt": datasetrt, "drtt": datasetrt_torch, **vars(datasetrt_torch)}
     names["np"] = __import__("numpy")
     assert failures(name, inspect.getdoc(PUBLIC[name]) or "", names) == 0
-
-
-@pytest.mark.parametrize("name", [name for name in datasetrt_torch.__all__ if name != "__version__"])
-def test_a_public_name_has_an_example(name: str) -> None:
-    assert f"datasetrt_torch.{name}" in EXAMPLES
-
-
-def test_every_public_member_has_a_docstring() -> None:
-    members = {name: item for name, item in PUBLIC.items() if callable(item) or isinstance(item, property)}
-    assert [name for name, item in members.items() if not inspect.getdoc(item)] == []
 
 
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

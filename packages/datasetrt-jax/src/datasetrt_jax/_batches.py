@@ -164,7 +164,15 @@ class BatchIterator(Iterator[Batch]):
 
     @property
     def global_batch(self) -> int:
-        """Samples in a step of all processes."""
+        """Samples in a step of all processes.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> ds = drt.testing.tiny_dataset()
+            >>> it = drtj.batches(ds, global_batch=4, process_index=0, process_count=2)
+            >>> it.global_batch
+            4
+        """
         return self._feed.plan.global_batch
 
     @property
@@ -173,12 +181,27 @@ class BatchIterator(Iterator[Batch]):
 
         Raises:
             ShardingError: The processes cannot share a global batch evenly.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> ds = drt.testing.tiny_dataset()
+            >>> it = drtj.batches(ds, global_batch=4, process_index=0, process_count=2)
+            >>> it.local_batch, len(next(it)["data"])
+            (2, 2)
         """
         return local_batch(self.global_batch, self.share[1])
 
     @property
     def share(self) -> tuple[int, int]:
-        """Which of how many contiguous parts of a global batch this is; asks JAX if need be."""
+        """Which of how many contiguous parts of a global batch this is; asks JAX if need be.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> ds = drt.testing.tiny_dataset()
+            >>> it = drtj.batches(ds, global_batch=4, process_index=0, process_count=2)
+            >>> it.share
+            (0, 2)
+        """
         if self._shares is None:
             shares = self._processes.resolved()
             local_batch(self.global_batch, shares[1])
@@ -187,12 +210,27 @@ class BatchIterator(Iterator[Batch]):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches of a whole epoch, the same on every process."""
+        """Batches of a whole epoch, the same on every process.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> ds = drt.testing.tiny_dataset()
+            >>> it = drtj.batches(ds, global_batch=4, process_index=0, process_count=2)
+            >>> it.steps_per_epoch
+            2
+        """
         return self._feed.plan.steps()
 
     @property
     def host_columns(self) -> tuple[str, ...]:
-        """Columns that are not for devices."""
+        """Columns that are not for devices.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, host_columns=["split"])
+            >>> it.host_columns, next(it)["split"].dtype
+            (('split',), dtype('O'))
+        """
         return self._feed.work.host_columns
 
     @property
@@ -211,16 +249,39 @@ class BatchIterator(Iterator[Batch]):
 
     @property
     def epoch(self) -> int:
-        """Epoch of the batch that was handed out last."""
+        """Epoch of the batch that was handed out last.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, num_epochs=2)
+            >>> [it.epoch for _ in it]
+            [0, 0, 1, 1]
+        """
         return self._last.epoch
 
     @property
     def step(self) -> int:
-        """Step of that epoch, from 0, of the batch that was handed out last."""
+        """Step of that epoch, from 0, of the batch that was handed out last.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, num_epochs=2)
+            >>> [it.step for _ in it]
+            [0, 1, 0, 1]
+        """
         return self._last.position // self.global_batch
 
     def get_state(self) -> drt.LoaderState:
-        """Where the run is, as JSON: the state of `Loader.state_dict`, which any loader of the data takes."""
+        """Where the run is, as JSON: the state of `Loader.state_dict`, which any loader of the data takes.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> ds = drt.testing.tiny_dataset()
+            >>> it = drtj.batches(ds, global_batch=4, process_index=0, process_count=2)
+            >>> batch = next(it)
+            >>> it.get_state()["position"]
+            4
+        """
         return self._feed.state_at(self._place)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -233,6 +294,14 @@ class BatchIterator(Iterator[Batch]):
 
         Raises:
             StateError: It is malformed, or belongs to other rows, other weights or another sampler.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> ds = drt.testing.tiny_dataset()
+            >>> it = drtj.batches(ds, global_batch=2, columns=["label"], shuffle=False)
+            >>> it.set_state({**ds.loader().state_dict(), "epoch": 3, "position": 8})
+            >>> next(it)["label"].tolist(), it.epoch
+            ([8, 9], 3)
         """
         place = self._feed.place_of(state)
         self._stop_reading()
@@ -243,19 +312,57 @@ class BatchIterator(Iterator[Batch]):
         """Save the state with Orbax v1; process 0 writes one small file.
 
         The state is that of the call, also where Orbax writes in the background.
+
+        Args:
+            directory: The folder that Orbax gives.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, pathlib
+            >>> import orbax.checkpoint.experimental.v1 as ocp
+            >>> make = lambda: drtj.batches(drt.testing.tiny_dataset(), global_batch=4, seed=7)
+            >>> it = make()
+            >>> batch = next(it)
+            >>> ocp.save_checkpointables(pathlib.Path("1").absolute(), {"data": it})
+            >>> pathlib.Path("1/data/datasetrt.json").exists()
+            True
         """
         return await save_state(self.get_state(), directory)
 
     async def load(self, directory: Any) -> Awaitable[None]:
         """Go to the place that Orbax v1 saved; on any number of processes.
 
+        Args:
+            directory: The folder that Orbax gives.
+
         Raises:
             StateError: It belongs to something else.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, pathlib
+            >>> import orbax.checkpoint.experimental.v1 as ocp
+            >>> make = lambda: drtj.batches(drt.testing.tiny_dataset(), global_batch=4, seed=7)
+            >>> it = make()
+            >>> batch = next(it)
+            >>> ocp.save_checkpointables(pathlib.Path("2").absolute(), {"data": it})
+            >>> again = make()
+            >>> found = ocp.load_checkpointables(pathlib.Path("2").absolute(), {"data": again})
+            >>> again.get_state()["position"]
+            4
         """
         return await load_state(self.set_state, directory)
 
     def close(self) -> None:
-        """End the native threads; ``next`` raises ValueError from then on. Harmless when repeated."""
+        """End the native threads; ``next`` raises ValueError from then on. Harmless when repeated.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> ds = drt.testing.tiny_dataset()
+            >>> it = drtj.batches(ds, global_batch=4, process_index=0, process_count=2)
+            >>> it.close()
+            >>> next(it)
+            Traceback (most recent call last):
+            ValueError: the iterator is closed; make another one
+        """
         self._closed = True
         self._pending = None
         self._stop_reading()

@@ -76,6 +76,14 @@ class DeviceIterator(Iterator[dict[str, Any]]):
 
     The state is that of the batches that were taken, whatever is on the devices already. Dropping it ends its
     thread, as does :meth:`close`.
+
+    Example:
+        >>> import datasetrt as drt, datasetrt_jax as drtj, jax
+        >>> sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, shuffle=False, num_epochs=2)
+        >>> with drtj.device_batches(it, sharding) as arrays:
+        ...     print([batch["data"].shape for batch in arrays])
+        [(4, 8), (4, 8), (4, 8), (4, 8)]
     """
 
     def __init__(
@@ -112,28 +120,77 @@ class DeviceIterator(Iterator[dict[str, Any]]):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches of a whole epoch, the same on every process."""
+        """Batches of a whole epoch, the same on every process.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, jax
+            >>> sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, shuffle=False, num_epochs=2)
+            >>> with drtj.device_batches(it, sharding) as arrays:
+            ...     print(arrays.steps_per_epoch)
+            2
+        """
         return self._it.steps_per_epoch
 
     @property
     def epoch(self) -> int:
-        """Epoch of the batch that was handed out last."""
+        """Epoch of the batch that was handed out last.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, jax
+            >>> sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, shuffle=False, num_epochs=2)
+            >>> with drtj.device_batches(it, sharding) as arrays:
+            ...     print([arrays.epoch for _ in arrays])
+            [0, 0, 1, 1]
+        """
         return self._epoch
 
     @property
     def step(self) -> int:
-        """Step of that epoch, from 0, of the batch that was handed out last."""
+        """Step of that epoch, from 0, of the batch that was handed out last.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, jax
+            >>> sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, shuffle=False, num_epochs=2)
+            >>> with drtj.device_batches(it, sharding) as arrays:
+            ...     print([arrays.step for _ in arrays])
+            [0, 1, 0, 1]
+        """
         return self._step
 
     def get_state(self) -> drt.LoaderState:
-        """Where the run is: after the batch that was handed out last. See `BatchIterator.get_state`."""
+        """Where the run is: after the batch that was handed out last. See `BatchIterator.get_state`.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, jax
+            >>> sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, shuffle=False, num_epochs=2)
+            >>> with drtj.device_batches(it, sharding) as arrays:
+            ...     batch = next(arrays)
+            ...     print(arrays.get_state()["position"])
+            4
+        """
         return self._state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go to the place that a state names; batches that are on the devices already are dropped.
 
+        Args:
+            state: As for `BatchIterator.set_state`.
+
         Raises:
             StateError: As for `BatchIterator.set_state`; nothing has changed then.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, jax
+            >>> sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, shuffle=False, num_epochs=2)
+            >>> with drtj.device_batches(it, sharding) as arrays:
+            ...     arrays.set_state({**arrays.get_state(), "epoch": 1})
+            ...     print([arrays.epoch for _ in arrays])
+            [1, 1]
         """
         # Its thread uses the iterator.
         self._ahead.close()
@@ -146,15 +203,64 @@ class DeviceIterator(Iterator[dict[str, Any]]):
         self._epoch, self._step = self._it.epoch, self._it.step
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Save the state with Orbax v1; see `BatchIterator.save`."""
+        """Save the state with Orbax v1; see `BatchIterator.save`.
+
+        Args:
+            directory: The folder that Orbax gives.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, pathlib
+            >>> import orbax.checkpoint.experimental.v1 as ocp
+            >>> import jax
+            >>> device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            >>> make = lambda: drtj.device_batches(
+            ...     drtj.batches(drt.testing.tiny_dataset(), global_batch=4, seed=7), device
+            ... )
+            >>> it = make()
+            >>> batch = next(it)
+            >>> ocp.save_checkpointables(pathlib.Path("1").absolute(), {"data": it})
+            >>> pathlib.Path("1/data/datasetrt.json").exists()
+            True
+        """
         return await save_state(self.get_state(), directory)
 
     async def load(self, directory: Any) -> Awaitable[None]:
-        """Go to the place that Orbax v1 saved; see `BatchIterator.load`."""
+        """Go to the place that Orbax v1 saved; see `BatchIterator.load`.
+
+        Args:
+            directory: The folder that Orbax gives.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, pathlib
+            >>> import orbax.checkpoint.experimental.v1 as ocp
+            >>> import jax
+            >>> device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            >>> make = lambda: drtj.device_batches(
+            ...     drtj.batches(drt.testing.tiny_dataset(), global_batch=4, seed=7), device
+            ... )
+            >>> it = make()
+            >>> batch = next(it)
+            >>> ocp.save_checkpointables(pathlib.Path("2").absolute(), {"data": it})
+            >>> again = make()
+            >>> found = ocp.load_checkpointables(pathlib.Path("2").absolute(), {"data": again})
+            >>> again.get_state()["position"]
+            4
+        """
         return await load_state(self.set_state, directory)
 
     def close(self) -> None:
-        """End the thread; ``next`` raises ValueError from then on. Harmless when repeated."""
+        """End the thread; ``next`` raises ValueError from then on. Harmless when repeated.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj, jax
+            >>> sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            >>> it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4, shuffle=False, num_epochs=2)
+            >>> arrays = drtj.device_batches(it, sharding)
+            >>> arrays.close()
+            >>> next(arrays)
+            Traceback (most recent call last):
+            ValueError: the iterator is closed; make another one
+        """
         self._closed = True
         self._ahead.close()
         self._it.close()

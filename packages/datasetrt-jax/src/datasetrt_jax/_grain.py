@@ -49,7 +49,16 @@ class GrainSource:
         return len(self._dataset)
 
     def __getitem__(self, index: SupportsIndex) -> Any:
-        """One sample, unpacked."""
+        """One sample, unpacked.
+
+        Args:
+            index: Row of the dataset; negative ones count from the end.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> drtj.GrainSource(drt.testing.tiny_dataset())[3].data
+            b'sample 3'
+        """
         return self._unpacked(self._dataset[index.__index__()])
 
     def _getitems(self, indices: Sequence[int]) -> list[Any]:
@@ -137,11 +146,28 @@ class GrainBatchSource:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches of a whole epoch, the same on every process."""
+        """Batches of a whole epoch, the same on every process.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> source = drtj.GrainBatchSource(drt.testing.tiny_dataset(), global_batch=4, num_epochs=3)
+            >>> source.steps_per_epoch
+            2
+        """
         return self._feed.plan.steps()
 
     def __getitem__(self, step: SupportsIndex) -> Batch:
-        """The batch of a step, on this process; asks JAX which one that is, if need be."""
+        """The batch of a step, on this process; asks JAX which one that is, if need be.
+
+        Args:
+            step: In ``[0, len(self))``.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_jax as drtj
+            >>> source = drtj.GrainBatchSource(drt.testing.tiny_dataset(), global_batch=4, num_epochs=3)
+            >>> source[5]["data"].shape
+            (4, 8)
+        """
         place = self._place(step.__index__())
         index, count = self._processes.resolved()
         local = local_batch(self._feed.plan.global_batch, count)

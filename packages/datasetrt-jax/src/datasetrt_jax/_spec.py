@@ -19,6 +19,10 @@ Batch: TypeAlias = dict[str, npt.NDArray[Any]]
 class ShapeDtype:
     """Shape and dtype of a column; JAX takes it wherever it takes a ``jax.ShapeDtypeStruct``.
 
+    Args:
+        shape: That of a whole batch of this process, samples first.
+        dtype: NumPy's, of the column as it is handed out.
+
     Example:
         >>> import datasetrt as drt, datasetrt_jax as drtj
         >>> ds = drt.testing.tiny_dataset()

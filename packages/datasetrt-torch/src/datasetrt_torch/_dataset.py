@@ -83,12 +83,25 @@ class TorchDataset(Dataset[T_co]):
 
     @property
     def dataset(self) -> drt.CachedDataset:
-        """The rows that are read."""
+        """The rows that are read.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> drtt.TorchDataset(ds).dataset is ds
+            True
+        """
         return self._dataset
 
     @property
     def decode(self) -> Decode | None:
-        """What unpacks a sample."""
+        """What unpacks a sample.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> drtt.TorchDataset(drt.testing.tiny_dataset(), decode=drt.codecs.Json()).decode
+            Json()
+        """
         return self._decoding.decode
 
     def __len__(self) -> int:
@@ -107,6 +120,13 @@ class TorchDataset(Dataset[T_co]):
         Raises:
             SampleIndexError: There is no such row.
             CorruptionError: A payload does not match its checksum.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> dataset = drtt.TorchDataset(ds, decode=lambda sample: sample.sample_id)
+            >>> dataset[-1], dataset[[1, 3]]
+            (9, [1, 3])
         """
         if isinstance(index, Sequence) or len(getattr(index, "shape", ())) > 0:
             return self.__getitems__(index)
@@ -117,7 +137,17 @@ class TorchDataset(Dataset[T_co]):
         return self._decoding.sample(sample, int(row) % len(self._dataset))
 
     def __getitems__(self, indices: Sequence[int] | Tensor) -> Any:
-        """A batch: a list of samples, or columns."""
+        """A batch: a list of samples, or columns.
+
+        Args:
+            indices: Rows of the active table: a sequence, or a tensor of shape (n,).
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> dataset = drtt.TorchDataset(drt.testing.tiny_dataset(), output="columns", columns=["label"])
+            >>> dataset.__getitems__([1, 3])["label"]
+            tensor([1, 3])
+        """
         rows = cast(Sequence[int], np.asarray(indices)) if isinstance(indices, Tensor) else indices
         batch = self._dataset.take(rows)
         return self._decoding.batch(batch) if self._output == "columns" else self._decoding.samples(batch)

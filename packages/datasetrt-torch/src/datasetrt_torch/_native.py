@@ -197,39 +197,97 @@ class NativeLoader:
 
     @property
     def dataset(self) -> drt.CachedDataset:
-        """The rows that are read."""
+        """The rows that are read.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> loader.dataset.schema
+            {'label': <class 'int'>, 'split': <class 'str'>}
+        """
         return self._loader.dataset
 
     @property
     def batch_size(self) -> int | None:
-        """Samples in a batch of this rank."""
+        """Samples in a batch of this rank.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> loader.batch_size
+            4
+        """
         return self._loader.batch_size
 
     @property
     def order(self) -> drt.Sampler:
-        """The order, as a sampler of the core."""
+        """The order, as a sampler of the core.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> loader.order
+            Shuffle(seed=7)
+        """
         return self._loader.sampler
 
     @property
     def sampler(self) -> NativeLoader:
-        """The loader itself: Lightning and others look for ``loader.sampler.set_epoch``."""
+        """The loader itself: Lightning and others look for ``loader.sampler.set_epoch``.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> loader.sampler.set_epoch(3)
+            >>> loader.epoch
+            3
+        """
         return self
 
     @property
     def batch_sampler(self) -> None:
-        """None: Lightning asks whatever has a ``sampler`` for it."""
+        """None: Lightning asks whatever has a ``sampler`` for it.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> loader.batch_sampler is None
+            True
+        """
 
     @property
     def epoch(self) -> int:
-        """The epoch that the state is in."""
+        """The epoch that the state is in.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> before, batches = loader.epoch, list(loader)
+            >>> before, loader.epoch
+            (0, 1)
+        """
         return self._loader.epoch
 
     def __len__(self) -> int:
-        """Batches of a whole epoch: as many on every rank, however far the run is."""
+        """Batches of a whole epoch: as many on every rank, however far the run is.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> len(drtt.NativeLoader(ds, batch_size=4)), len(drtt.NativeLoader(ds, batch_size=4, tail="pad"))
+            (2, 3)
+        """
         return len(self._loader)
 
     def __iter__(self) -> NativeIterator:
-        """Begin the next epoch, or finish the one that a loaded state is in, with the first ``next``."""
+        """Begin the next epoch, or finish the one that a loaded state is in, with the first ``next``.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> [batch["data"].shape for batch in loader]
+            [torch.Size([4, 8]), torch.Size([4, 8])]
+        """
         self._sharding.recheck()
         return NativeIterator(self._loader)
 
@@ -244,6 +302,13 @@ class NativeLoader:
 
         Raises:
             InvalidInputError: Out of range, or no whole number.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> loader.set_epoch(3)
+            >>> loader.state_dict()["epoch"]
+            3
         """
         self._loader.set_epoch(epoch)
 
@@ -269,15 +334,41 @@ class NativeLoader:
 
         Raises:
             StateError: It is malformed, or belongs to other rows, other weights or another order.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> loader = drtt.NativeLoader(ds, batch_size=4, columns=["label"], shuffle=False)
+            >>> loader.load_state_dict({**ds.loader().state_dict(), "position": 8})
+            >>> [batch["label"].tolist() for batch in loader]
+            [[8, 9]]
         """
         self._loader.load_state_dict(state)
 
     def stats(self) -> dict[str, float]:
-        """Where the time of the newest loop went, as the core's loader tells it."""
+        """Where the time of the newest loop went, as the core's loader tells it.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> batches = list(loader)
+            >>> loader.stats()["samples"]
+            8
+        """
         return self._loader.stats()
 
     def close(self) -> None:
-        """End the loop that runs, with its native threads; the state stays, and the next loop may begin."""
+        """End the loop that runs, with its native threads; the state stays, and the next loop may begin.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, seed=7)
+            >>> batches = iter(loader)
+            >>> batch = next(batches)
+            >>> loader.close()
+            >>> list(batches), loader.state_dict()["position"]
+            ([], 4)
+        """
         self._loader.close()
 
     def __enter__(self) -> Self:

@@ -196,12 +196,27 @@ class EpochSampler(DistributedSampler[int]):
 
     @property
     def order(self) -> drt.Sampler:
-        """The order, as a sampler of the core."""
+        """The order, as a sampler of the core.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> sampler = drtt.EpochSampler(drt.testing.tiny_dataset(), seed=7)
+            >>> sampler.order
+            Shuffle(seed=7)
+        """
         return self._order
 
     @property
     def epoch(self) -> int:
-        """The epoch that the state is in."""
+        """The epoch that the state is in.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> sampler = drtt.EpochSampler(drt.testing.tiny_dataset(), seed=7)
+            >>> before, rows = sampler.epoch, list(sampler)
+            >>> before, sampler.epoch
+            (0, 1)
+        """
         return self._where().epoch
 
     @epoch.setter
@@ -209,11 +224,24 @@ class EpochSampler(DistributedSampler[int]):
         self.set_epoch(epoch)
 
     def __len__(self) -> int:
-        """Indices of a whole epoch on this rank, however far the run is."""
+        """Indices of a whole epoch on this rank, however far the run is.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> spec = drtt.ShardSpec(rank=0, world_size=4)
+            >>> len(drtt.EpochSampler(drt.testing.tiny_dataset(), sharding=spec))
+            3
+        """
         return self._plan(0).samples
 
     def __iter__(self) -> Iterator[int]:
-        """Begin the next epoch, or finish the one that a loaded state is in."""
+        """Begin the next epoch, or finish the one that a loaded state is in.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> list(drtt.EpochSampler(drt.testing.tiny_dataset()[:4], shuffle=False))
+            [0, 1, 2, 3]
+        """
         self._sharding.recheck()
         return _Indices(self)
 
@@ -228,6 +256,13 @@ class EpochSampler(DistributedSampler[int]):
 
         Raises:
             InvalidInputError: Out of range, or no whole number.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> sampler = drtt.EpochSampler(drt.testing.tiny_dataset(), seed=7)
+            >>> sampler.set_epoch(5)
+            >>> list(sampler) == drt.Shuffle(seed=7).indices(drt.testing.tiny_dataset(), epoch=5).tolist()
+            True
         """
         self._ledger.set_epoch(epoch)
         epoch = self._ledger.epoch
@@ -293,6 +328,14 @@ class EpochSampler(DistributedSampler[int]):
 
         Raises:
             StateError: It is malformed, or belongs to other rows, other weights or another order.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> sampler = drtt.EpochSampler(drt.testing.tiny_dataset(), seed=7)
+            >>> state = drt.testing.tiny_dataset().loader(sampler=drt.Shuffle(seed=7)).state_dict()
+            >>> sampler.load_state_dict({**state, "epoch": 2, "position": 8})
+            >>> sampler.epoch, len(list(sampler))
+            (2, 2)
         """
         self._ledger.load_state_dict(state)
         found = self._ledger.state_dict()

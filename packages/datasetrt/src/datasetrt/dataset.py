@@ -173,6 +173,14 @@ class CachedDataset:
             SampleIndexError: There is no such row.
             CorruptionError: The payload does not match its checksum; names shard, offset and sample.
             InvalidInputError: The index is no whole number, or a part of the slice is none, or its step is 0.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> ds[3].data, ds[-1].data
+            (b'sample 3', b'sample 9')
+            >>> [sample.sample_id for sample in ds[::-4]]
+            [9, 5, 1]
         """
         if isinstance(index, slice):
             return self._derived(self._view.slice(*slice_of(index, len(self))))
@@ -187,7 +195,13 @@ class CachedDataset:
         return self._view.sample(number)
 
     def __iter__(self) -> Iterator[CachedSample]:
-        """All samples in the order of the active table, read ahead by native threads."""
+        """All samples in the order of the active table, read ahead by native threads.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> [sample.metadata["label"] for sample in drt.testing.tiny_dataset()[2:5]]
+            [2, 3, 4]
+        """
         stream = Stream(
             self._view,
             self._order(_SEQUENTIAL),
@@ -333,6 +347,9 @@ class CachedDataset:
     def head(self, n: int = 5) -> CachedDataset:
         """A view of the first ``n`` rows, or of all if there are fewer.
 
+        Args:
+            n: How many; 0 or more.
+
         Example:
             >>> import datasetrt as drt
             >>> len(drt.testing.tiny_dataset().head(3)), len(drt.testing.tiny_dataset().head(300))
@@ -391,22 +408,49 @@ class CachedDataset:
 
         It covers the content, the rows and their order, the weights, and added columns of the types that are
         delivered with samples.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> ds.fingerprint == ds[:].fingerprint, ds.fingerprint == ds[::-1].fingerprint
+            (True, False)
         """
         return self._view.fingerprint
 
     @property
     def codec(self) -> str | None:
-        """Name of the codec that packed the payloads, if the sources named one."""
+        """Name of the codec that packed the payloads, if the sources named one.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.testing.tiny_dataset().codec is None
+            True
+        """
         return self._view.codec
 
     @property
     def config(self) -> ReaderConfig:
-        """How the caches were opened."""
+        """How the caches were opened.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.testing.tiny_dataset().config
+            ReaderConfig(max_open_shards=128)
+        """
         return self._config
 
     @property
     def reports(self) -> tuple[CacheReport, ...]:
-        """What :func:`datasetrt.cache` did for each source; empty for :func:`datasetrt.open_dataset`."""
+        """What :func:`datasetrt.cache` did for each source; empty for :func:`datasetrt.open_dataset`.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> [(report.name, report.reused) for report in ds.reports]
+            [('tiny', False)]
+            >>> drt.open_dataset(ds.caches[0].path).reports
+            ()
+        """
         return self._reports
 
     def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> VerifyReport:

@@ -85,61 +85,164 @@ class DatasetRTError(Exception):
 
 
 class CacheNotFoundError(DatasetRTError, FileNotFoundError):
-    """There is no cache at the path."""
+    """There is no cache at the path.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> try:
+        ...     drt.open_dataset("nowhere")
+        ... except FileNotFoundError as error:
+        ...     print(type(error).__name__, error.kind)
+        CacheNotFoundError not-found
+    """
 
     default_kind = "cache-not-found-error"
 
 
 class CacheExistsError(DatasetRTError, FileExistsError):
-    """A cache, or something else, has the name already, or another writer is writing it."""
+    """A cache, or something else, has the name already, or another writer is writing it.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> path = drt.testing.tiny_dataset().caches[0].path
+        >>> source = drt.MapSource("tiny", [0], lambda i: drt.CacheInput(b"", {}))
+        >>> try:
+        ...     drt.write_cache(source, path.parent)
+        ... except drt.CacheExistsError as error:
+        ...     print(error.kind, error.path == str(path))
+        already-exists True
+    """
 
     default_kind = "cache-exists-error"
 
 
 class StaleCacheError(DatasetRTError):
-    """The cache is sound, but not the one that was asked for."""
+    """The cache is sound, but not the one that was asked for.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> root = drt.testing.tiny_dataset().caches[0].path.parent
+        >>> source = drt.MapSource("tiny", [0], lambda i: drt.CacheInput(b"", {}), fingerprint="v2")
+        >>> try:
+        ...     drt.cache(source, root)
+        ... except drt.StaleCacheError as error:
+        ...     print(error.kind)
+        stale
+    """
 
     default_kind = "stale-cache-error"
 
 
 class FormatError(DatasetRTError):
-    """Not a cache, an unfinished one, or of a version this release cannot read."""
+    """Not a cache, an unfinished one, or of a version this release cannot read.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> path = drt.testing.tiny_dataset().caches[0].path
+        >>> try:
+        ...     drt.open_dataset(path.parent)
+        ... except drt.FormatError as error:
+        ...     print(error.kind)
+        not-a-cache
+    """
 
     default_kind = "format-error"
 
 
 class CorruptionError(DatasetRTError):
-    """The bytes on disk are not the bytes that were written."""
+    """The bytes on disk are not the bytes that were written.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> ds = drt.testing.tiny_dataset()
+        >>> shard = ds.caches[0].path / "shards" / "000000.bin"
+        >>> _ = shard.write_bytes(shard.read_bytes().replace(b"sample 3", b"sample ?"))
+        >>> try:
+        ...     ds[3]
+        ... except drt.CorruptionError as error:
+        ...     print(error.kind, error.shard, error.sample_id)
+        record-checksum 0 3
+    """
 
     default_kind = "corruption-error"
 
 
 class InvalidInputError(DatasetRTError, ValueError):
-    """An argument, a sample or a metadata table breaks a rule."""
+    """An argument, a sample or a metadata table breaks a rule.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> try:
+        ...     drt.Shuffle(seed=-1)
+        ... except ValueError as error:
+        ...     print(type(error).__name__, error.kind)
+        InvalidInputError invalid-argument
+    """
 
     default_kind = "invalid-input-error"
 
 
 class SampleIndexError(DatasetRTError, IndexError):
-    """An index is out of range."""
+    """An index is out of range.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> try:
+        ...     drt.testing.tiny_dataset()[10]
+        ... except IndexError as error:
+        ...     print(error.kind)
+        index-out-of-range
+    """
 
     default_kind = "sample-index-error"
 
 
 class StateError(DatasetRTError, ValueError):
-    """A saved state is malformed or belongs to something else."""
+    """A saved state is malformed or belongs to something else.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> ds = drt.testing.tiny_dataset()
+        >>> state = ds[5:].loader().state_dict()
+        >>> try:
+        ...     ds.loader().load_state_dict(state)
+        ... except drt.StateError as error:
+        ...     print(error.kind)
+        state-mismatch
+    """
 
     default_kind = "state-error"
 
 
 class CodecError(DatasetRTError, ValueError):
-    """An object cannot be packed, or a payload cannot be unpacked."""
+    """An object cannot be packed, or a payload cannot be unpacked.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> try:
+        ...     drt.codecs.Json().loads(b"not JSON")
+        ... except drt.CodecError as error:
+        ...     print(error.kind)
+        decode
+    """
 
     default_kind = "codec-error"
 
 
 class StorageError(DatasetRTError, OSError):
-    """The operating system refused an operation; ``errno`` is set where it gave one."""
+    """The operating system refused an operation; ``errno`` is set where it gave one.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> import pathlib
+        >>> _ = pathlib.Path("file").write_bytes(b"")
+        >>> source = drt.MapSource("tiny", [0], lambda i: drt.CacheInput(b"", {}))
+        >>> try:
+        ...     drt.write_cache(source, "file")
+        ... except OSError as error:
+        ...     print(type(error).__name__, error.kind)
+        StorageError ...
+    """
 
     default_kind = "storage-error"
 

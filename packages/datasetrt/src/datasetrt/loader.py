@@ -106,31 +106,72 @@ class Loader(Generic[T_co]):
 
     @property
     def dataset(self) -> CachedDataset:
-        """The dataset that is read."""
+        """The dataset that is read.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> ds.loader(batch_size=4).dataset is ds
+            True
+        """
         return self._dataset
 
     @property
     def sampler(self) -> Sampler:
-        """The order in which it is read."""
+        """The order in which it is read.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.testing.tiny_dataset().loader(sampler=drt.Shuffle(seed=7)).sampler
+            Shuffle(seed=7)
+        """
         return self._sampler
 
     @property
     def shard(self) -> Shard:
-        """Which part of each global batch this loader delivers."""
+        """Which part of each global batch this loader delivers.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.testing.tiny_dataset().loader().shard
+            Shard(rank=0, world_size=1, uneven=None)
+        """
         return self._options.shard
 
     @property
     def batch_size(self) -> int | None:
-        """Samples in a batch of this rank; None where the loop gets samples."""
+        """Samples in a batch of this rank; None where the loop gets samples.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> ds.loader().batch_size, ds.loader(batch_size=None).batch_size
+            (256, None)
+        """
         return self._options.batch_size
 
     @property
     def epoch(self) -> int:
-        """The epoch that the state is in."""
+        """The epoch that the state is in.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
+            >>> before, batches = loader.epoch, list(loader)
+            >>> before, loader.epoch
+            (0, 1)
+        """
         return self._where().epoch
 
     def __len__(self) -> int:
-        """Batches of a whole epoch on this rank; samples, with ``batch_size=None``."""
+        """Batches of a whole epoch on this rank; samples, with ``batch_size=None``.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> len(ds.loader(batch_size=4)), len(ds.loader(batch_size=4, drop_last=True))
+            (3, 2)
+        """
         if self._length is None:
             stream = self._stream(Cursor(0, 0))
             self._length = len(stream)
@@ -142,6 +183,14 @@ class Loader(Generic[T_co]):
 
         Raises:
             InvalidInputError: The last epoch, ``2**63 - 1``, is over.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
+            >>> for batch in loader:
+            ...     break
+            >>> [batch.epoch for batch in loader]
+            [1, 1, 1]
         """
         start = self._next
         if start.epoch >= COUNTABLE:
@@ -242,7 +291,17 @@ class Loader(Generic[T_co]):
         return dict(NO_FIGURES) if self._newest is None else self._newest.figures()
 
     def close(self) -> None:
-        """End the loop that runs, with its native threads; the state stays, and the next loop may begin."""
+        """End the loop that runs, with its native threads; the state stays, and the next loop may begin.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
+            >>> batches = iter(loader)
+            >>> batch = next(batches)
+            >>> loader.close()
+            >>> list(batches), loader.state_dict()["position"]
+            ([], 4)
+        """
         if self._newest is not None:
             self._newest.end()
 

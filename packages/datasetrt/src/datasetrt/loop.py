@@ -81,7 +81,7 @@ NO_FIGURES: dict[str, float] = {
 
 
 class LoaderIterator(Iterator[T_co]):
-    """One loop over a loader: the rest of one epoch, from the place where the loader was when it was made.
+    """One loop over a loader, made by ``iter(loader)``: the rest of one epoch, from where the loader was.
 
     An exception of transform or collate leaves it at the same batch, which the next call tries again.
     Dropping it ends its native threads, as does :meth:`close`.
@@ -137,7 +137,16 @@ class LoaderIterator(Iterator[T_co]):
         return cast(T_co, result)
 
     def close(self) -> None:
-        """End the loop and its native threads; the next call of ``next`` raises StopIteration."""
+        """End the loop and its native threads; the next call of ``next`` raises StopIteration.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
+            >>> batches = iter(loader)
+            >>> batches.close()
+            >>> next(batches, None) is None
+            True
+        """
         self._loop.end()
         # A call of next that runs is still handing these out; it may be the one whose transform closes.
         if self._in_use.acquire(blocking=False):

@@ -142,7 +142,15 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing is wrong.
+
+        Example:
+            >>> VerifyReport((), caches=1, samples=10).ok
+            True
+            >>> problem = Problem("record-checksum", "checksum differs", None, 0, 99, 3)
+            >>> VerifyReport((problem,), caches=1, samples=10).ok
+            False
+        """
         return not self.problems
 
     def __str__(self) -> str:

@@ -152,7 +152,13 @@ class MapSource(Generic[ItemT]):
             )
 
     def __iter__(self) -> Iterator[CacheInput]:
-        """Run ``fn`` over all items in this process."""
+        """Run ``fn`` over all items in this process.
+
+        Example:
+            >>> source = MapSource("ones", range(2), lambda i: CacheInput(b"1", {"i": i}))
+            >>> [sample.metadata for sample in source]
+            [{'i': 0}, {'i': 1}]
+        """
         for _, sample in map_here(self, 0):
             yield sample
 

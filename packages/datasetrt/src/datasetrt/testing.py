@@ -60,7 +60,18 @@ def _remove(folder: str, owner: int) -> None:
 
 
 class Resumable(Protocol):
-    """A loader, of this library or around it."""
+    """A loader, of this library or around it.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> class Labels:
+        ...     def __init__(self):
+        ...         self.inner = drt.testing.tiny_dataset().loader(batch_size=4)
+        ...         self.state_dict, self.load_state_dict = self.inner.state_dict, self.inner.load_state_dict
+        ...     def __iter__(self):
+        ...         return (batch.metadata["label"].tolist() for batch in self.inner)
+        >>> drt.testing.assert_resumes(Labels)
+    """
 
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch, or finish the one that a loaded state is in."""

@@ -68,9 +68,17 @@ class Json:
     def dumps(self, obj: Any, /) -> bytes:
         """Pack one object.
 
+        Args:
+            obj: What JSON has: dict with str keys, list, str, int, float, bool, None.
+
         Raises:
             CodecError: Something in it would not come back as it was (kind ``encode``); the message says
                 where.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.codecs.Json().dumps({"id": 7, "scores": [0.5, 1.0]})
+            b'{"id":7,"scores":[0.5,1.0]}'
         """
         check_plain(obj, _SCALARS, self.name)
         try:
@@ -83,8 +91,16 @@ class Json:
     def loads(self, buffer: Buffer, /) -> Any:
         """Unpack one payload.
 
+        Args:
+            buffer: The payload: bytes, a memoryview or another C-contiguous buffer.
+
         Raises:
             CodecError: It is not one JSON text in UTF-8 (kind ``decode``).
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.codecs.Json().loads(b'{"id":7,"scores":[0.5,1.0]}')
+            {'id': 7, 'scores': [0.5, 1.0]}
         """
         data = byte_view(buffer, self.name)
         try:

@@ -39,9 +39,17 @@ class Msgpack:
     def dumps(self, obj: Any, /) -> bytes:
         """Pack one object.
 
+        Args:
+            obj: What MessagePack has: as for JSON, and bytes.
+
         Raises:
             CodecError: Something in it would not come back as it was (kind ``encode``); the message says
                 where. msgpack is not installed (``missing-dependency``).
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.codecs.Msgpack().dumps([1, b"jpeg"])
+            b'\\x92\\x01\\xc4\\x04jpeg'
         """
         msgpack = require("msgpack")
         check_plain(obj, _SCALARS, self.name)
@@ -56,9 +64,17 @@ class Msgpack:
     def loads(self, buffer: Buffer, /) -> Any:
         """Unpack one payload.
 
+        Args:
+            buffer: The payload: bytes, a memoryview or another C-contiguous buffer.
+
         Raises:
             CodecError: It is not one MessagePack value (kind ``decode``), or msgpack is not installed
                 (``missing-dependency``).
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.codecs.Msgpack().loads(b"\\x92\\x01\\xc4\\x04jpeg")
+            [1, b'jpeg']
         """
         msgpack = require("msgpack")
         data = byte_view(buffer, self.name)

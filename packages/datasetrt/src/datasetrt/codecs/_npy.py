@@ -53,8 +53,16 @@ class Npy:
     def dumps(self, obj: npt.NDArray[Any] | np.generic, /) -> bytes:
         """Pack one array, or a NumPy scalar as an array of no dimensions.
 
+        Args:
+            obj: The array, of any shape, of numbers, text, bytes, dates or records.
+
         Raises:
             CodecError: Not an array, or an array whose dtype the format cannot state (kind ``encode``).
+
+        Example:
+            >>> import datasetrt as drt, numpy as np
+            >>> drt.codecs.Npy().dumps(np.zeros(2, np.float32))[:6]
+            b'\\x93NUMPY'
         """
         array = np.asarray(obj) if isinstance(obj, np.generic) else obj
         if type(array) not in (np.ndarray, np.memmap):
@@ -76,8 +84,18 @@ class Npy:
     def loads(self, buffer: Buffer, /) -> npt.NDArray[Any]:
         """Unpack one array, as a view of the payload.
 
+        Args:
+            buffer: The payload: bytes, a memoryview or another C-contiguous buffer.
+
         Raises:
             CodecError: Not a ``.npy`` file of exactly this length, or one of objects (kind ``decode``).
+
+        Example:
+            >>> import datasetrt as drt, numpy as np
+            >>> codec = drt.codecs.Npy()
+            >>> array = codec.loads(codec.dumps(np.arange(3)))
+            >>> array, array.flags.writeable
+            (array([0, 1, 2]), False)
         """
         data = byte_view(buffer, self.name)
         start = _header_end(data)
@@ -93,8 +111,20 @@ class Npy:
         The array is fresh, writable, C-contiguous and 64-byte aligned. The number of numpy calls does not
         depend on ``n``.
 
+        Args:
+            batch: A `SampleBatch`, or what has its ``payloads``, ``lengths`` and ``as_array``.
+
         Raises:
             CodecError: The arrays differ in shape or dtype (kind ``layout``), or one is damaged (``decode``).
+
+        Example:
+            >>> import datasetrt as drt, numpy as np
+            >>> codec = drt.codecs.Npy()
+            >>> pack = lambda i: drt.CacheInput(codec.dumps(np.full(2, i)), {})
+            >>> source = drt.MapSource("arrays", range(3), pack, codec=codec)
+            >>> codec.loads_batch(drt.cache(source, "root").take([2, 0]))
+            array([[2, 2],
+                   [0, 0]])
         """
         lengths = np.asarray(batch.lengths)
         if len(lengths) == 0:

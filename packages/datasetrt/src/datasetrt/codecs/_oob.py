@@ -70,8 +70,16 @@ class PickleOOB:
     def dumps(self, obj: object, /) -> bytes:
         """Pickle one object, its contiguous array buffers beside the pickle.
 
+        Args:
+            obj: What pickle can pickle.
+
         Raises:
             CodecError: It cannot be pickled (kind ``encode``); the cause is pickle's own error.
+
+        Example:
+            >>> import datasetrt as drt, numpy as np
+            >>> drt.codecs.PickleOOB().dumps({"x": np.zeros(100)})[:4]
+            b'DRTB'
         """
         buffers: list[pickle.PickleBuffer] = []
         try:
@@ -85,8 +93,17 @@ class PickleOOB:
     def loads(self, buffer: Buffer, /) -> Any:
         """Unpickle one payload; arrays are views of it.
 
+        Args:
+            buffer: The payload: bytes, a memoryview or another C-contiguous buffer.
+
         Raises:
             CodecError: As for `Pickle.loads`, and kind ``decode`` for a frame whose lengths do not add up.
+
+        Example:
+            >>> import datasetrt as drt, numpy as np
+            >>> codec = drt.codecs.PickleOOB(allow="numpy")
+            >>> codec.loads(codec.dumps({"x": np.arange(3), "label": 1}))
+            {'x': array([0, 1, 2]), 'label': 1}
         """
         body, buffers = _unpack(byte_view(buffer, self.name), self.name)
         return loads_as_consented(body, self.trust, self.allow, self.name, buffers)
@@ -94,8 +111,19 @@ class PickleOOB:
     def loads_batch(self, batch: PayloadBatch, /) -> list[Any]:
         """Unpickle every payload of a batch, in order; arrays are writable views of the batch's memory.
 
+        Args:
+            batch: A `SampleBatch`, or what has its ``payloads``, ``lengths`` and ``as_array``.
+
         Raises:
             CodecError: As for `loads`; the message does not say which sample, the batch's ``sample_ids`` do.
+
+        Example:
+            >>> import datasetrt as drt, numpy as np
+            >>> codec = drt.codecs.PickleOOB(allow="numpy")
+            >>> pack = lambda i: drt.CacheInput(codec.dumps(np.full(2, i)), {})
+            >>> source = drt.MapSource("oob", range(3), pack)
+            >>> codec.loads_batch(drt.cache(source, "root").take([2, 0]))
+            [array([2, 2]), array([0, 0])]
         """
         return [self.loads(payload) for payload in batch.payloads]
 

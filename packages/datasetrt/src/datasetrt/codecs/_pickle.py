@@ -63,8 +63,17 @@ class Pickle:
     def dumps(self, obj: object, /) -> bytes:
         """Pickle one object.
 
+        Args:
+            obj: What pickle can pickle.
+
         Raises:
             CodecError: It cannot be pickled (kind ``encode``); the cause is pickle's own error.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> import pickle
+            >>> pickle.loads(drt.codecs.Pickle().dumps({1, 2}))
+            {1, 2}
         """
         try:
             return pickle.dumps(obj, self.protocol)
@@ -75,9 +84,18 @@ class Pickle:
     def loads(self, buffer: Buffer, /) -> Any:
         """Unpickle one payload, to its last byte.
 
+        Args:
+            buffer: The payload: bytes, a memoryview or another C-contiguous buffer.
+
         Raises:
             CodecError: Neither ``trust`` nor ``allow`` was given (kind ``untrusted``), a global is not
                 allowed (``refused-global``), or the bytes are no whole pickle (``decode``).
+
+        Example:
+            >>> import datasetrt as drt
+            >>> payload = drt.codecs.Pickle().dumps({"label": 3})
+            >>> drt.codecs.Pickle(allow="numpy").loads(payload)
+            {'label': 3}
         """
         data = byte_view(buffer, self.name)
         return loads_as_consented(data, self.trust, self.allow, self.name)

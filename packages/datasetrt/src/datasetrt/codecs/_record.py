@@ -65,17 +65,38 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The whole layout, such as ``record(x:float32[2],id:int64[])``."""
+        """The whole layout, such as ``record(x:float32[2],id:int64[])``.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> codec = drt.codecs.Record({"x": ("float32", (2,)), "id": ("int64", ())})
+            >>> codec.name
+            'record(x:float32[2],id:int64[])'
+        """
         return self._name
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The layout as a structured dtype, offsets and size included."""
+        """The layout as a structured dtype, offsets and size included.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> codec = drt.codecs.Record({"x": ("float32", (2,)), "id": ("int64", ())})
+            >>> codec.dtype.names, codec.dtype.itemsize
+            (('x', 'id'), 16)
+        """
         return self._dtype
 
     @property
     def size(self) -> int:
-        """Bytes of every payload."""
+        """Bytes of every payload.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> codec = drt.codecs.Record({"x": ("float32", (2,)), "id": ("int64", ())})
+            >>> codec.size
+            16
+        """
         return self._dtype.itemsize
 
     @property
@@ -96,9 +117,18 @@ class Record:
         same kind, such as int32 in an int64 field. Python ints, alone or in lists, fit by value into any
         integer field; Python floats are float64.
 
+        Args:
+            obj: Field name to value.
+
         Raises:
             CodecError: A field is missing or unknown, or its shape, dtype or value does not fit (kind
                 ``encode``).
+
+        Example:
+            >>> import datasetrt as drt, numpy as np
+            >>> codec = drt.codecs.Record({"x": ("float32", (2,)), "id": ("int64", ())})
+            >>> codec.dumps({"x": np.zeros(2, np.float32), "id": 7})[8:]
+            b'\\x07\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
         """
         if not isinstance(obj, Mapping):
             raise _unfit(f"a {type(obj).__name__} is not a mapping of fields; give a dict")
@@ -117,9 +147,18 @@ class Record:
     def loads(self, buffer: Buffer, /) -> dict[str, npt.NDArray[Any]]:
         """Unpack one payload into views of it, as writable as its buffer is.
 
+        Args:
+            buffer: The payload: bytes, a memoryview or another C-contiguous buffer.
+
         Raises:
             CodecError: The payload has another size (kind ``layout``), or a bool is neither 0 nor 1
                 (``decode``).
+
+        Example:
+            >>> import datasetrt as drt
+            >>> codec = drt.codecs.Record({"x": ("float32", (2,)), "id": ("int64", ())})
+            >>> codec.loads(bytes(8) + (7).to_bytes(8, "little"))
+            {'x': array([0., 0.], dtype=float32), 'id': array(7)}
         """
         data = byte_view(buffer, "record")
         if len(data) != self.size:
@@ -138,9 +177,19 @@ class Record:
         fields, never on ``n``. A batch from a loader that decodes with this codec was read in these columns:
         they are its own memory, and unpacking it once more gives the same memory.
 
+        Args:
+            batch: A `SampleBatch`, or what has its ``payloads``, ``lengths`` and ``as_array``.
+
         Raises:
             CodecError: A payload has another size (kind ``layout``), or a bool is neither 0 nor 1
                 (``decode``).
+
+        Example:
+            >>> import datasetrt as drt
+            >>> codec = drt.codecs.Record({"id": ("int64", ())})
+            >>> source = drt.MapSource("ids", range(4), lambda i: drt.CacheInput(codec.dumps({"id": i}), {}))
+            >>> codec.loads_batch(drt.cache(source, "root").take([3, 1]))
+            {'id': array([3, 1])}
         """
         lengths = np.asarray(batch.lengths)
         other = np.flatnonzero(lengths != self.size)

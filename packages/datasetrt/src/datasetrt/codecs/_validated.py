@@ -86,15 +86,29 @@ class Validated(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The inner codec's name."""
+        """The inner codec's name.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.codecs.Validated(drt.codecs.Json(), list[int]).name
+            'json'
+        """
         return self._codec.name
 
     def dumps(self, obj: T, /) -> bytes:
         """Check one object and pack it.
 
+        Args:
+            obj: An object of the type.
+
         Raises:
             CodecError: The object is not of the type, or the inner codec cannot pack it (kind ``encode``);
                 the cause is pydantic's own error.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.codecs.Validated(drt.codecs.Json(), tuple[int, int]).dumps((1, 2))
+            b'[1,2]'
         """
         try:
             valid = self._adapter.validate_python(obj) if self._validate_on_dump else obj
@@ -112,9 +126,17 @@ class Validated(Generic[T]):
     def loads(self, buffer: Buffer, /) -> T:
         """Unpack one payload and check what is in it.
 
+        Args:
+            buffer: The payload: bytes, a memoryview or another C-contiguous buffer.
+
         Raises:
             CodecError: The inner codec's, or kind ``decode`` for an object that is not of the type; its cause
                 is pydantic's `ValidationError` with every problem.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> drt.codecs.Validated(drt.codecs.Json(), tuple[int, int]).loads(b"[1,2]")
+            (1, 2)
         """
         return self._checked(self._codec.loads(buffer))
 
