@@ -37,13 +37,28 @@ def public_objects(module: types.ModuleType) -> Iterator[tuple[str, object]]:
 
 
 def _members(cls: type) -> Iterator[tuple[str, object]]:
-    """What the class itself defines; what it inherits is documented at its origin.
+    """What the class defines; what it inherits of a public class or another package is documented there.
 
     Special methods too: those with an example of their own are run, others have none.
     """
-    for name, value in vars(cls).items():
+    for name, value in own_members(cls).items():
         if not name.startswith("_") or (name.startswith("__") and inspect.isfunction(value)):
             yield name, getattr(value, "__func__", value)
+
+
+def own_members(cls: type) -> dict[str, object]:
+    """What the class defines, or has from a base of ours that is not public: such a base is a part of it."""
+    parts = [
+        base
+        for base in cls.__mro__
+        if base is cls or (base.__module__.startswith("datasetrt.") and not _is_public(base))
+    ]
+    return {name: value for part in reversed(parts) for name, value in vars(part).items()}
+
+
+def _is_public(cls: type) -> bool:
+    modules = (datasetrt, *(getattr(datasetrt, name) for name in datasetrt.__all__))
+    return any(getattr(module, cls.__name__, None) is cls for module in modules)
 
 
 def _documented(item: object) -> str:

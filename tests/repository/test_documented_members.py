@@ -30,6 +30,7 @@ import pytest
 
 import datasetrt
 from datasetrt.columns import BatchMetadata
+from tests.repository.test_docstrings import own_members
 
 pytestmark = pytest.mark.docs
 
@@ -79,7 +80,7 @@ def of_class(path: str, cls: type) -> Iterator[Documented]:
     protocol = bool(vars(cls).get("_is_protocol"))
     fails = issubclass(cls, BaseException) and "__init__" not in vars(cls)
     yield Documented(path, text, not (protocol or fails or "made by" in text.lower()) and _takes(cls))
-    for name, value in vars(cls).items():
+    for name, value in own_members(cls).items():
         member = getattr(value, "__func__", value)
         described = inspect.isfunction(member) and member.__doc__ and _of_ours(member)
         if name.startswith("_") and not (name.startswith("__") and described):
@@ -221,6 +222,7 @@ def test_the_walk_reaches_members_of_all_kinds() -> None:
         "datasetrt.SampleBatch.as_array",
         "datasetrt.CachedDataset.codec",
         "datasetrt.CachedDataset.__getitem__",
+        "datasetrt.CachedDataset.loader",
         "datasetrt.codecs.Npy.loads_batch",
         "datasetrt.testing.Resumable.state_dict",
     } <= names

@@ -15,7 +15,7 @@ from . import codecs, installation, testing
 from ._core import CachedSample, SampleBatch
 from ._core import version as __version__
 from .config import ReaderConfig, WriterConfig
-from .dataset import CachedDataset, open_dataset
+from .dataset import CachedDataset
 from .errors import (
     CacheExistsError,
     CacheNotFoundError,
@@ -33,6 +33,7 @@ from .errors import (
 from .leftovers import clean
 from .loader import Loader
 from .loop import LoaderIterator
+from .opening import open_dataset
 from .progress import Progress
 from .reports import (
     AuditedGlobal,

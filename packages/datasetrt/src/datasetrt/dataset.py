@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ._core import CachedSample, Order, SampleBatch, Stream, View
 from .audit import audit
-from .checks import COUNTABLE, as_index, invalid, path_of, shown, slice_of, whole
+from .checks import COUNTABLE, as_index, invalid, shown, slice_of, whole
 from .config import ReaderConfig
 from .errors import DatasetRTError, InvalidInputError
-from .loader import PREFETCH_BYTES, Loader, LoaderKwargs, LoaderOptions, OnCorrupt
+from .loader import PREFETCH_BYTES
+from .loading import Loadable
 from .reports import AuditReport, CacheInfo, CacheReport, Problem, VerifyReport
-from .sampler import Sampler, Sequential, Shard
+from .sampler import Sampler, Sequential
 from .table import exportable, no_row, row_numbers, weights_of
-from .transform import assembly
 
 if TYPE_CHECKING:
     import polars as pl
     from polars._typing import IntoExprColumn
 
-    from .codecs import Codec
     from .table import ArrowStream, IntoWeights
 
-T = TypeVar("T")
-B = TypeVar("B")
-
-_DEFAULTS = ReaderConfig()
 _SEQUENTIAL = Sequential()
-_WHOLE = Shard()
 
 _PYTHON_TYPES: dict[str, type[bool | int | float | str]] = {
     "bool": bool,
@@ -50,48 +43,7 @@ _READ_SAMPLES = 256
 _KEPT_ORDERS = 4
 
 
-def open_dataset(
-    path_or_paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    config: ReaderConfig = _DEFAULTS,
-) -> CachedDataset:
-    """Open one or several caches as one dataset.
-
-    Takes milliseconds and reads no payload; needs no lock and no write permission. Rows are those of the
-    first cache, then those of the second, and so on.
-
-    Args:
-        path_or_paths: Folders of caches, ``root/NAME``. Columns of the same name have the same type in all.
-        config: How files are opened.
-
-    Raises:
-        CacheNotFoundError: There is nothing at a path.
-        FormatError: It is not a cache, is unfinished, or has a version that this release cannot read.
-        CorruptionError: Manifest, index or metadata are damaged.
-        InvalidInputError: No path is given, or the caches do not go together.
-
-    Example:
-        >>> import datasetrt as drt
-        >>> path = drt.testing.tiny_dataset().caches[0].path
-        >>> len(drt.open_dataset(path)), len(drt.open_dataset([path]))
-        (10, 10)
-    """
-    if isinstance(path_or_paths, str | bytes | bytearray | os.PathLike):
-        paths = [path_of("path_or_paths", path_or_paths)]
-    elif isinstance(path_or_paths, Iterable):
-        paths = [path_of("a path", path) for path in path_or_paths]
-    else:
-        raise invalid(
-            f"path_or_paths = {shown(path_or_paths)} is no path; give the folder of a cache, or several"
-        )
-    if not paths:
-        raise invalid("path_or_paths is empty; give the folder of at least one cache")
-    if not isinstance(config, ReaderConfig):
-        raise invalid(f"config is a {type(config).__name__}; give a ReaderConfig")
-    return CachedDataset._open(paths, config._checked(), ())
-
-
-class CachedDataset:
+class CachedDataset(Loadable):
     """Rows of one or several caches. Made by :func:`datasetrt.open_dataset` and :func:`datasetrt.cache`.
 
     Immutable: what selects, reorders or reweights rows gives a new view, which shares the open files. Safe
@@ -518,159 +470,3 @@ class CachedDataset:
             return f"CachedDataset(of {places}, not opened yet)"
         columns = ", ".join(f"{name}: {kind.__name__}" for name, kind in self.schema.items())
         return f"CachedDataset({len(self):,} samples of {places}, columns {{{columns}}})"
-
-    # Loading. The type of what a loop yields follows from batch_size, transform and collate.
-
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: int = 256,
-        transform: None = None,
-        collate: None = None,
-        seeded: Literal[False] = False,
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[SampleBatch]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: int = 256,
-        transform: Callable[[CachedSample], T],
-        collate: None = None,
-        seeded: Literal[False] = False,
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[list[T]]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: int = 256,
-        transform: Callable[[CachedSample, int], T],
-        collate: None = None,
-        seeded: Literal[True],
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[list[T]]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: int = 256,
-        transform: Codec[Any],
-        collate: None = None,
-        seeded: Literal[False] = False,
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[Any]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: int = 256,
-        transform: None = None,
-        collate: Callable[[list[CachedSample]], B],
-        seeded: Literal[False] = False,
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[B]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: int = 256,
-        transform: Callable[[CachedSample], T] | Codec[T],
-        collate: Callable[[list[T]], B],
-        seeded: Literal[False] = False,
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[B]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: int = 256,
-        transform: Callable[[CachedSample, int], T],
-        collate: Callable[[list[T]], B],
-        seeded: Literal[True],
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[B]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: None,
-        transform: None = None,
-        collate: None = None,
-        seeded: Literal[False] = False,
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[CachedSample]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: None,
-        transform: Callable[[CachedSample], T] | Codec[T],
-        collate: None = None,
-        seeded: Literal[False] = False,
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[T]: ...
-    @overload
-    def loader(
-        self,
-        *,
-        batch_size: None,
-        transform: Callable[[CachedSample, int], T],
-        collate: None = None,
-        seeded: Literal[True],
-        **options: Unpack[LoaderKwargs],
-    ) -> Loader[T]: ...
-    def loader(
-        self,
-        *,
-        batch_size: int | None = 256,
-        sampler: Sampler = _SEQUENTIAL,
-        transform: Callable[..., Any] | Codec[Any] | None = None,
-        collate: Callable[[list[Any]], Any] | None = None,
-        seeded: bool = False,
-        drop_last: bool = False,
-        shard: Shard = _WHOLE,
-        threads: int | None = None,
-        prefetch_batches: int = 2,
-        prefetch_bytes: int = PREFETCH_BYTES,
-        on_corrupt: OnCorrupt = "raise",
-    ) -> Loader[Any]:
-        """Batches in the order of a sampler, epoch after epoch, resumable at any batch.
-
-        Args:
-            batch_size: Samples in a batch of this rank; None to get samples instead of batches.
-            sampler: The order; :class:`Sequential` is that of the active table.
-            transform: A function of a sample, called in the loop's own thread; or a codec, which decodes each
-                payload. A codec that can decode a whole batch does so where there is no ``collate``, and the
-                loop gets what its ``loads_batch`` returns. Without transform and collate the loop gets
-                :class:`SampleBatch`; with a transform alone, a list of its results.
-            collate: A function of the list of a batch's results (or samples); the loop gets its result.
-            seeded: Call ``transform(sample, seed)``, with a seed in ``[0, 2**63)`` that depends on the
-                sampler's seed, the epoch and the position alone: the same however a run is split or resumed.
-            drop_last: Leave out the last global batch if it is not full.
-            shard: Which part of each global batch this process takes.
-            threads: Native threads that read; None takes what the process may use.
-            prefetch_batches: Batches read ahead; 0 reads each when it is asked for.
-            prefetch_bytes: Bytes read ahead, whatever the number of batches; one batch always fits.
-            on_corrupt: ``"raise"``, or ``"substitute"``: a sample that cannot be read is replaced by another,
-                always the same one, and logged; batches keep their length.
-
-        Raises:
-            InvalidInputError: An argument breaks a rule; :class:`Sequential` with several ranks and no
-                ``uneven``; a sampler that does not fit the dataset.
-            CodecError: The payloads were packed by another codec; names both.
-
-        Example:
-            >>> import datasetrt as drt
-            >>> ds = drt.testing.tiny_dataset()
-            >>> label = lambda sample: sample.metadata["label"]
-            >>> list(ds.loader(batch_size=4, transform=label, collate=sum))
-            [6, 22, 17]
-        """
-        options = LoaderOptions(
-            batch_size, drop_last, shard, threads, prefetch_batches, prefetch_bytes, on_corrupt
-        )
-        if batch_size is None and collate is not None:
-            raise invalid("collate needs a batch_size; with batch_size=None the loop gets samples")
-        return Loader(self, sampler, options, assembly(self, transform, collate, seeded))
