@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import datasetrt as drt
@@ -69,6 +69,7 @@ def test_other_indices_are_refused_with_the_cure(index: Any, tiny: drt.CachedDat
         tiny[index]
 
 
+@settings(deadline=None)
 @given(
     start=st.none() | st.integers(-120, 120) | st.integers(),
     stop=st.none() | st.integers(-120, 120) | st.integers(),
