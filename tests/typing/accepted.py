@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 import polars as pl
@@ -73,26 +73,55 @@ def reading(ds: drt.CachedDataset) -> None:
     drt.open_dataset(["a", Path("b")], config=drt.ReaderConfig(max_open_shards=4))
 
 
+def length(sample: drt.CachedSample) -> int:
+    return len(sample.data)
+
+
+def total(lengths: list[int]) -> int:
+    return sum(lengths)
+
+
 def loading(ds: drt.CachedDataset) -> None:
-    def label(sample: drt.CachedSample) -> int:
-        return len(sample.data)
-
-    def total(lengths: list[int]) -> int:
-        return sum(lengths)
-
     def augmented(sample: drt.CachedSample, seed: int) -> float:
         return seed / len(sample.data)
 
     assert_type(ds.loader(batch_size=8, sampler=drt.Shuffle(seed=7)), drt.Loader[drt.SampleBatch])
-    assert_type(ds.loader(batch_size=8, transform=label), drt.Loader[list[int]])
-    assert_type(ds.loader(batch_size=8, transform=label, collate=total), drt.Loader[int])
+    assert_type(ds.loader(batch_size=8, transform=length), drt.Loader[list[int]])
+    assert_type(ds.loader(batch_size=8, transform=length, collate=total), drt.Loader[int])
     assert_type(ds.loader(batch_size=8, transform=augmented, seeded=True), drt.Loader[list[float]])
     assert_type(ds.loader(batch_size=None), drt.Loader[drt.CachedSample])
-    assert_type(ds.loader(batch_size=None, transform=label), drt.Loader[int])
+    assert_type(ds.loader(batch_size=None, transform=length), drt.Loader[int])
     loader = ds.loader(batch_size=8, shard=drt.Shard(rank=0, world_size=2, uneven="drop"))
     for batch in loader:
         assert_type(batch, drt.SampleBatch)
     loader.load_state_dict(loader.state_dict())
+
+
+def transforming(ds: drt.CachedDataset) -> None:
+    lengths = ds.with_transform(length)
+    assert_type(lengths, drt.CachedDataset[int])
+    assert_type(lengths[0], int)
+    assert_type(lengths[1:].filter(pl.col("label") == 1).head(3), drt.CachedDataset[int])
+    assert_type(lengths.with_weights([1.0]).with_metadata(ds.metadata), drt.CachedDataset[int])
+    for number in lengths:
+        assert_type(number, int)
+    assert_type(lengths.loader(batch_size=8), drt.Loader[list[int]])
+    assert_type(lengths.loader(batch_size=None), drt.Loader[int])
+    assert_type(lengths.loader(collate=total), drt.Loader[int])
+    assert_type(lengths.loader(transform=str), drt.Loader[list[str]])
+    assert_type(lengths.take([0]), drt.SampleBatch)
+    assert_type(lengths.with_transform(None), drt.CachedDataset)
+    assert_type(lengths.with_transform(None).loader(), drt.Loader[drt.SampleBatch])
+    assert_type(ds.with_transform(lambda sample: sample.sample_id), drt.CachedDataset[int])
+    records = ds.with_transform(drt.codecs.Validated(drt.codecs.Json(), TypeAdapter(Record)))
+    assert_type(records, drt.CachedDataset[Record])
+    assert_type(records.loader(batch_size=8), drt.Loader[list[Record]])
+    # What a codec makes of a whole batch, and a batch of a transform that gives samples, have no name here.
+    assert_type(ds.with_transform(drt.codecs.Npy()), drt.CachedDataset[Any])
+    assert_type(ds.with_transform(lambda sample: sample), drt.CachedDataset[Any])
+    anything: drt.CachedDataset[Any] = lengths
+    anything.loader(batch_size=8)
+    drt.Shuffle(seed=7).indices(lengths)
 
 
 def unpacking(ds: drt.CachedDataset) -> None:

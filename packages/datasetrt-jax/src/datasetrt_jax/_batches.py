@@ -12,7 +12,7 @@ from ._decode import Columns, Decode
 from ._dtypes import DtypePolicy
 from ._feed import Feed, OnCorrupt, check_count, make_plan, names
 from ._orbax import load_state, save_state
-from ._order import Source, epoch_length, ordered
+from ._order import Source, epoch_length, opened, ordered
 from ._plan import Part, Place, Tail
 from ._processes import Processes, local_batch
 from ._spec import Batch, ShapeDtype, check_spec
@@ -57,7 +57,8 @@ def batches(
         global_batch: Samples in a step of all processes; a multiple of their number.
         decode: A codec, or a function of a `CachedSample`; gives a dict of arrays, or one array, which is
             then called ``"data"``. A codec that unpacks whole batches, such as `Record`, costs no
-            Python call a sample. None gives the payloads' bytes as ``"data"``, uint8 of shape ``(n, size)``.
+            Python call a sample. None takes the dataset's transform; without either, ``"data"`` is the
+            payloads' bytes, uint8 of shape ``(n, size)``.
         columns: Metadata columns to add, of numbers and without missing values.
         host_columns: Columns that stay on the host and may hold text or objects.
         sampler: The order; excludes the next three.
@@ -91,7 +92,8 @@ def batches(
         [4 5 6 7] [ True  True  True  True]
         [8 9 9 9] [ True  True False False]
     """
-    dataset, order = ordered(source, sampler, shuffle, seed, weights)
+    rows, decode = opened(source, decode)
+    dataset, order = ordered(rows, sampler, shuffle, seed, weights)
     work = Columns(
         decode,
         names("columns", columns),

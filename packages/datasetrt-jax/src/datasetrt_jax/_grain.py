@@ -28,7 +28,8 @@ class GrainSource:
 
     Args:
         source: A dataset, or the folder of a cache.
-        decode: A codec, or a function of a `CachedSample`; None gives the samples themselves.
+        decode: A codec, or a function of a `CachedSample`; None takes the dataset's transform, and
+            without either it gives the samples themselves.
 
     Example:
         >>> import datasetrt as drt, datasetrt_jax as drtj
@@ -38,7 +39,7 @@ class GrainSource:
     """
 
     def __init__(self, source: Source, *, decode: Decode | None = None) -> None:
-        self._dataset = opened(source)
+        self._dataset, decode = opened(source, decode)
         self._decode = decode
         if isinstance(decode, drt.codecs.Codec):
             drt.codecs.check(self._dataset, decode)
@@ -125,7 +126,8 @@ class GrainBatchSource:
         process_index: int | None = None,
         process_count: int | None = None,
     ) -> None:
-        dataset, order = ordered(source, sampler, shuffle, seed, weights)
+        rows, decode = opened(source, decode)
+        dataset, order = ordered(rows, sampler, shuffle, seed, weights)
         work = Columns(
             decode,
             names("columns", columns),

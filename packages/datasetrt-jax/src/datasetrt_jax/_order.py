@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import datasetrt as drt
 
@@ -13,26 +13,32 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
+    from ._decode import Decode
+
     Weights: TypeAlias = pl.Expr | pl.Series | str | npt.ArrayLike
 
 #: A dataset, or the folder of a cache.
-Source: TypeAlias = drt.CachedDataset | os.PathLike[str] | str
+Source: TypeAlias = drt.CachedDataset[Any] | os.PathLike[str] | str
 
 
-def opened(source: Source) -> drt.CachedDataset:
-    """The dataset itself, or that in a folder."""
-    return source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+def opened(source: Source, decode: Decode | None) -> tuple[drt.CachedDataset, Decode | None]:
+    """The dataset without its transform, which stands in for ``decode`` where that is not given."""
+    dataset = source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+    return dataset.with_transform(None), dataset.transform if decode is None else decode
 
 
 def ordered(
-    source: Source, sampler: drt.Sampler | None, shuffle: bool, seed: int, weights: Weights | None
+    dataset: drt.CachedDataset,
+    sampler: drt.Sampler | None,
+    shuffle: bool,
+    seed: int,
+    weights: Weights | None,
 ) -> tuple[drt.CachedDataset, drt.Sampler]:
     """Rows with their weights, and the sampler.
 
     Raises:
         InvalidInputError: The arguments contradict each other.
     """
-    dataset = opened(source)
     if sampler is not None:
         if weights is not None or seed != 0 or shuffle is not True:
             raise invalid(

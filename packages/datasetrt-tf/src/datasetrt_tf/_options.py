@@ -55,7 +55,7 @@ def check_known(user: str, options: Mapping[str, Any], kind: Any) -> None:
 
 def cut_of(
     source: Source, batch_size: int, shards: tuple[drt.Shard, ...], tail: Tail, order: OrderOptions
-) -> tuple[drt.CachedDataset, Cut]:
+) -> tuple[drt.CachedDataset[Any], Cut]:
     """The dataset, and how its order is cut.
 
     Raises:
@@ -89,7 +89,7 @@ def assembled(
     payload: str | None = None,
     options: BatchOptions,
 ) -> tuple[drt.CachedDataset, Assembly]:
-    """The dataset, and all that makes batches of it. Reads and decodes one sample.
+    """The dataset without its transform, and all that makes batches of it. Reads and decodes one sample.
 
     Raises:
         InvalidInputError: An argument breaks a rule.
@@ -98,9 +98,14 @@ def assembled(
     """
     check_known(user, options, BatchOptions)
     tail = options.get("tail", "short")
-    opened, cut = cut_of(source, batch_size, shards, tail, options)
+    given, cut = cut_of(source, batch_size, shards, tail, options)
+    decode, seeded = options.get("decode"), options.get("seeded", False)
+    # Payloads are asked for as they are, and the dataset's transform takes no seed.
+    if decode is None and payload is None and not seeded:
+        decode = given.transform
+    opened = given.with_transform(None)
     plan: Plan = plan_of(opened, cut, start, num_epochs)
-    decoding = Decoding(options.get("decode"), options.get("seeded", False))
+    decoding = Decoding(decode, seeded)
     decoding.check(opened)
     layout = layout_of(
         opened,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-Source: TypeAlias = "drt.CachedDataset | str | os.PathLike[str]"
+Source: TypeAlias = "drt.CachedDataset[Any] | str | os.PathLike[str]"
 Weights: TypeAlias = "Literal[True] | str | pl.Expr | pl.Series | npt.ArrayLike"
 
 
@@ -22,7 +22,7 @@ def invalid(message: str) -> drt.InvalidInputError:
 
 def ordered(
     source: Source, shuffle: bool, seed: int, weights: Weights | None, sampler: drt.Sampler | None
-) -> tuple[drt.CachedDataset, drt.Sampler]:
+) -> tuple[drt.CachedDataset[Any], drt.Sampler]:
     """The dataset and the sampler that these arguments of the public functions mean.
 
     Args:
@@ -36,7 +36,9 @@ def ordered(
     Raises:
         InvalidInputError: A value is of a wrong type or out of range, or two of them contradict each other.
     """
-    opened = source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+    opened: drt.CachedDataset[Any] = (
+        source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+    )
     if not isinstance(shuffle, bool):
         raise invalid(f"shuffle = {shuffle!r} is a {type(shuffle).__name__}; give True or False")
     if sampler is not None:

@@ -69,7 +69,8 @@ def dataset(
             ``with_weights`` takes.
         sampler: Any sampler, instead of the three before.
         decode: A codec, or a function of a :class:`datasetrt.CachedSample` that returns a dict of values, a
-            tuple of values, or a value. Without it, the metadata columns are what is read.
+            tuple of values, or a value. None takes the dataset's transform; without either, the metadata
+            columns are what is read.
         seeded: Call ``decode(sample, seed)``, with a seed that depends on the sampler's seed, the epoch and
             the position alone.
         columns: Names of the columns to hand out: decoded ones, then metadata, ``sample_id``, ``cache_id``.

@@ -32,9 +32,9 @@ class TorchDataset(Dataset[T_co]):
 
     Args:
         source: A dataset, or the path of a cache.
-        decode: A codec, or a function of a `CachedSample`. Without one, samples are `CachedSample`, and
-            batches of columns have the payloads as ``"data"``, uint8 of shape (n, bytes), if all have one
-            size.
+        decode: A codec, or a function of a `CachedSample`; None takes the dataset's transform. Without
+            either, samples are `CachedSample`, and batches of columns have the payloads as ``"data"``, uint8
+            of shape (n, bytes), if all have one size.
         output: What a batch is: ``"samples"``, a list of what ``decode`` gives; or ``"columns"``, tensors,
             made at once where the codec can, which `collate` lets pass. One sample is the same with both.
         columns: Metadata columns to put beside what ``decode`` gives, which is a dict then.
@@ -71,7 +71,7 @@ class TorchDataset(Dataset[T_co]):
         fill: Mapping[str, Any] | None = None,
     ) -> None:
         choice("output", output, ("samples", "columns"))
-        self._dataset = opened(source)
+        self._dataset, decode = opened(source, decode)
         self._output = output
         self._decoding = decoding(
             self._dataset, decode, columns, include_index, float64, fill, tensors=output == "columns"
@@ -83,7 +83,7 @@ class TorchDataset(Dataset[T_co]):
 
     @property
     def dataset(self) -> drt.CachedDataset:
-        """The rows that are read.
+        """The rows that are read, without a transform.
 
         Example:
             >>> import datasetrt as drt, datasetrt_torch as drtt
@@ -95,7 +95,7 @@ class TorchDataset(Dataset[T_co]):
 
     @property
     def decode(self) -> Decode | None:
-        """What unpacks a sample.
+        """What unpacks a sample: what was given, or the dataset's transform.
 
         Example:
             >>> import datasetrt as drt, datasetrt_torch as drtt

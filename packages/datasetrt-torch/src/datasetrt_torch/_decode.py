@@ -18,15 +18,16 @@ from ._tensors import Float64, as_tensor, as_tensors, narrowed, no_tensor
 
 #: A codec, or a function of a sample.
 Decode: TypeAlias = drt.codecs.Codec[Any] | Callable[[drt.CachedSample], Any]
-Source: TypeAlias = drt.CachedDataset | str | os.PathLike[str]
+Source: TypeAlias = drt.CachedDataset[Any] | str | os.PathLike[str]
 
 #: The name of undecoded payloads in a batch.
 PAYLOAD = "data"
 
 
-def opened(source: Source) -> drt.CachedDataset:
-    """The dataset, opened if it is a path."""
-    return source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+def opened(source: Source, decode: Decode | None) -> tuple[drt.CachedDataset, Decode | None]:
+    """The dataset without its transform, which stands in for ``decode`` where that is not given."""
+    dataset = source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
+    return dataset.with_transform(None), dataset.transform if decode is None else decode
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,9 @@ class NativeLoader:
     Args:
         source: A dataset, or the path of a cache.
         batch_size: Samples in a batch of this rank.
-        decode: A codec, or a function of a `CachedSample`, called in the loop's thread. Without one, a batch
-            has the payloads as ``"data"``, uint8 of shape (n, bytes), if all have one size.
+        decode: A codec, or a function of a `CachedSample`, called in the loop's thread; None takes the
+            dataset's transform. Without either, a batch has the payloads as ``"data"``, uint8 of shape
+            (n, bytes), if all have one size.
         columns: Metadata columns to put into each batch as tensors: int64, float64 or bool, of shape (n,).
         include_index: The name under which the row numbers are put there too.
         sampler: The order, one of `datasetrt`'s; in place of the next three.
@@ -167,7 +168,8 @@ class NativeLoader:
             drt.installation.import_package(
                 "tensordict", user="NativeLoader(as_tensordict=True)", at_least="0.7"
             )
-        dataset, order = ordered(opened(source), sampler=sampler, shuffle=shuffle, seed=seed, weights=weights)
+        rows, decode = opened(source, decode)
+        dataset, order = ordered(rows, sampler=sampler, shuffle=shuffle, seed=seed, weights=weights)
         tail = _tail_for(tail, order)
         self._sharding = _equal(resolve(sharding))
         world_size = self._sharding.shard.world_size
@@ -197,7 +199,7 @@ class NativeLoader:
 
     @property
     def dataset(self) -> drt.CachedDataset:
-        """The rows that are read.
+        """The rows that are read, without a transform.
 
         Example:
             >>> import datasetrt as drt, datasetrt_torch as drtt

@@ -140,7 +140,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def __init__(
         self,
-        data: TorchDataset[Any] | drt.CachedDataset,
+        data: TorchDataset[Any] | drt.CachedDataset[Any],
         *,
         sampler: drt.Sampler | None = None,
         shuffle: bool = True,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +16,20 @@ from .checks import COUNTABLE, as_index, invalid, shown, slice_of, whole
 from .config import ReaderConfig
 from .errors import DatasetRTError, InvalidInputError
 from .loader import PREFETCH_BYTES
-from .loading import Loadable
+from .loading import Loadable, T_co
 from .reports import AuditReport, CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import Sampler, Sequential
 from .table import exportable, no_row, row_numbers, weights_of
+from .transform import Assembly, Drawn, assembly
 
 if TYPE_CHECKING:
     import polars as pl
     from polars._typing import IntoExprColumn
 
+    from .codecs import BatchCodec, Codec
     from .table import ArrowStream, IntoWeights
+
+U = TypeVar("U")
 
 _SEQUENTIAL = Sequential()
 
@@ -43,8 +48,11 @@ _READ_SAMPLES = 256
 _KEPT_ORDERS = 4
 
 
-class CachedDataset(Loadable):
+class CachedDataset(Loadable[T_co]):
     """Rows of one or several caches. Made by :func:`datasetrt.open_dataset` and :func:`datasetrt.cache`.
+
+    ``CachedDataset[T]`` gives a ``T`` for each row: a :class:`CachedSample`, or what the transform of
+    :meth:`with_transform` makes of it.
 
     Immutable: what selects, reorders or reweights rows gives a new view, which shares the open files. Safe
     to read from several threads, and in a forked child. Pickles as a recipe: paths and rows, no payload; the
@@ -59,7 +67,10 @@ class CachedDataset(Loadable):
         [7, 8, 9]
     """
 
-    __slots__ = ("__weakref__", "_config", "_frame", "_opened", "_orders", "_paths", "_recipe", "_reports")
+    __slots__ = (
+        *("__weakref__", "_config", "_frame", "_opened", "_orders", "_paths", "_recipe", "_reports"),
+        *("_transform", "_work"),
+    )
 
     def __init__(
         self,
@@ -68,6 +79,7 @@ class CachedDataset(Loadable):
         reports: tuple[CacheReport, ...],
         view: View | None = None,
         recipe: bytes | None = None,
+        transform: Callable[[CachedSample], Any] | Codec[Any] | None = None,
     ) -> None:
         self._paths = tuple(paths)
         self._config = config
@@ -76,14 +88,16 @@ class CachedDataset(Loadable):
         self._recipe = recipe
         self._frame: pl.DataFrame | None = None
         self._orders: dict[Sampler, Order] = {}
+        self._transform = transform
+        self._work = None if transform is None else Assembly.of(transform)
 
-    @classmethod
+    @staticmethod
     def _open(
-        cls, paths: Sequence[str], config: ReaderConfig, reports: tuple[CacheReport, ...]
-    ) -> CachedDataset:
+        paths: Sequence[str], config: ReaderConfig, reports: tuple[CacheReport, ...]
+    ) -> CachedDataset[CachedSample]:
         """All rows of the caches at these paths."""
         view = View.open(list(paths), max_open_shards=config.max_open_shards)
-        return cls(paths, config, reports, view)
+        return CachedDataset(paths, config, reports, view)
 
     @property
     def _view(self) -> View:
@@ -92,8 +106,8 @@ class CachedDataset(Loadable):
             self._opened = View.from_recipe(self._recipe)
         return self._opened
 
-    def _derived(self, view: View) -> CachedDataset:
-        return CachedDataset(self._paths, self._config, self._reports, view)
+    def _derived(self, view: View) -> CachedDataset[T_co]:
+        return CachedDataset(self._paths, self._config, self._reports, view, transform=self._transform)
 
     def _order(self, sampler: Sampler) -> Order:
         """The order of a sampler over these rows; a few are kept, because weights take time to bind."""
@@ -112,11 +126,11 @@ class CachedDataset(Loadable):
         return len(self._view)
 
     @overload
-    def __getitem__(self, index: SupportsIndex) -> CachedSample: ...
+    def __getitem__(self, index: SupportsIndex) -> T_co: ...
     @overload
-    def __getitem__(self, index: slice) -> CachedDataset: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> CachedSample | CachedDataset:
-        """One sample, or a view of a slice.
+    def __getitem__(self, index: slice) -> CachedDataset[T_co]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> T_co | CachedDataset[T_co]:
+        """One sample, or what the transform makes of it; or a view of a slice.
 
         Args:
             index: Row of the active table; negative ones count from the end. Or a slice, with any step.
@@ -125,6 +139,7 @@ class CachedDataset(Loadable):
             SampleIndexError: There is no such row.
             CorruptionError: The payload does not match its checksum; names shard, offset and sample.
             InvalidInputError: The index is no whole number, or a part of the slice is none, or its step is 0.
+            Exception: Whatever the transform raises, the same object with a note that names sample and row.
 
         Example:
             >>> import datasetrt as drt
@@ -144,10 +159,16 @@ class CachedDataset(Loadable):
             )
         if not -COUNTABLE <= number < COUNTABLE:
             raise no_row(number, len(self))
-        return self._view.sample(number)
+        sample = self._view.sample(number)
+        return self._made(sample, number if number >= 0 else number + len(self))
 
-    def __iter__(self) -> Iterator[CachedSample]:
-        """All samples in the order of the active table, read ahead by native threads.
+    def _made(self, sample: CachedSample, row: int) -> T_co:
+        """What a row gives: the sample, or what the transform makes of it."""
+        made = sample if self._work is None else self._work.sample(Drawn(sample, None, row, 0))
+        return cast(T_co, made)
+
+    def __iter__(self) -> Iterator[T_co]:
+        """What indexing gives for each row, in the order of the active table, read ahead by native threads.
 
         Example:
             >>> import datasetrt as drt
@@ -171,8 +192,9 @@ class CachedDataset(Loadable):
             on_corrupt="raise",
         )
         try:
+            rows = count()
             while samples := stream.next_samples()[0]:
-                yield from samples
+                yield from map(self._made, samples, rows)
         finally:
             stream.close()
 
@@ -184,7 +206,7 @@ class CachedDataset(Loadable):
         return max(1, min(_READ_SAMPLES, _READ_BYTES // max(mean, 1)))
 
     def take(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> SampleBatch:
-        """Read samples in the order given.
+        """Read samples in the order given, as they are stored, whatever the transform.
 
         Args:
             indices: Rows of the active table, in any order and repeated as you like; negative ones count from
@@ -229,7 +251,7 @@ class CachedDataset(Loadable):
         # A clone shares the columns, and polars copies a column before it changes it in place.
         return self._frame.clone()
 
-    def with_metadata(self, frame: pl.DataFrame | ArrowStream) -> CachedDataset:
+    def with_metadata(self, frame: pl.DataFrame | ArrowStream) -> CachedDataset[T_co]:
         """A view with the rows of an edited table: left out, reordered, repeated or reweighted.
 
         Args:
@@ -267,7 +289,7 @@ class CachedDataset(Loadable):
         self,
         *predicates: IntoExprColumn | Iterable[IntoExprColumn] | bool | list[bool] | npt.NDArray[np.bool_],
         **constraints: Any,
-    ) -> CachedDataset:
+    ) -> CachedDataset[T_co]:
         """A view of the rows for which everything holds. Opens no shard.
 
         Args:
@@ -296,7 +318,7 @@ class CachedDataset(Loadable):
             )
         return self.with_metadata(kept)
 
-    def head(self, n: int = 5) -> CachedDataset:
+    def head(self, n: int = 5) -> CachedDataset[T_co]:
         """A view of the first ``n`` rows, or of all if there are fewer.
 
         Args:
@@ -309,7 +331,7 @@ class CachedDataset(Loadable):
         """
         return self[: whole("n", n, 0)]
 
-    def with_weights(self, weights: IntoWeights) -> CachedDataset:
+    def with_weights(self, weights: IntoWeights) -> CachedDataset[T_co]:
         """A view of the same rows with these weights, for :class:`Weighted`.
 
         Args:
@@ -329,6 +351,67 @@ class CachedDataset(Loadable):
             [4.0, 1.0, 1.0]
         """
         return self._derived(self._view.with_weights(weights_of(self, weights)))
+
+    # What a row gives
+
+    @overload
+    def with_transform(self, transform: None) -> CachedDataset[CachedSample]: ...
+    # What a codec makes of a whole batch is its own choice.
+    @overload
+    def with_transform(self, transform: BatchCodec[Any]) -> CachedDataset[Any]: ...
+    # Its loader gives lists, and that of a CachedDataset[CachedSample] gives SampleBatch.
+    @overload
+    def with_transform(self, transform: Callable[[CachedSample], CachedSample]) -> CachedDataset[Any]: ...
+    @overload
+    def with_transform(self, transform: Callable[[CachedSample], U] | Codec[U]) -> CachedDataset[U]: ...
+    def with_transform(
+        self, transform: Callable[[CachedSample], Any] | Codec[Any] | None
+    ) -> CachedDataset[Any]:
+        """A view of the same rows that gives ``transform(sample)`` for each.
+
+        Indexing, iterating, and loaders without a transform of their own give it; views of the view keep it,
+        and it pickles with them if it can be pickled itself. All else is as it was: rows, weights, metadata,
+        fingerprint, saved states, :meth:`take` and :meth:`verify`.
+
+        Args:
+            transform: A function of a :class:`CachedSample`, called in the thread that asks; or a codec,
+                which decodes the payload. It takes the place of one that is there; None removes it.
+
+        Raises:
+            InvalidInputError: It is neither a function nor a codec.
+            CodecError: The payloads were packed by another codec; names both.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> labels = drt.testing.tiny_dataset().with_transform(lambda sample: sample.metadata["label"])
+            >>> labels[3], list(labels[:3]), list(labels.filter(split="val").loader(batch_size=2))
+            (3, [0, 1, 2], [[0, 5]])
+            >>> labels.with_transform(None)[3].data
+            b'sample 3'
+        """
+        if transform is self._transform:
+            return self
+        if transform is not None:
+            assembly(self, transform, None, seeded=False)
+        recipe = self._recipe if self._opened is None else None
+        derived: CachedDataset[Any] = CachedDataset(
+            self._paths, self._config, self._reports, self._opened, recipe, transform
+        )
+        # Rows and weights are the same, and both take time to make.
+        derived._orders, derived._frame = self._orders, self._frame
+        return derived
+
+    @property
+    def transform(self) -> Callable[[CachedSample], T_co] | Codec[T_co] | None:
+        """What :meth:`with_transform` was given: a function of a sample, or a codec; None without one.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> ds.transform is None, ds.with_transform(drt.codecs.Json())[:3].transform
+            (True, Json())
+        """
+        return self._transform
 
     # Provenance
 
@@ -456,12 +539,12 @@ class CachedDataset(Loadable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         recipe = self._recipe if self._opened is None else self._opened.recipe()
-        return CachedDataset, (self._paths, self._config, self._reports, None, recipe)
+        return CachedDataset, (self._paths, self._config, self._reports, None, recipe, self._transform)
 
-    def __copy__(self) -> CachedDataset:
+    def __copy__(self) -> CachedDataset[T_co]:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> CachedDataset:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedDataset[T_co]:
         return self
 
     def __repr__(self) -> str:
@@ -469,4 +552,6 @@ class CachedDataset(Loadable):
         if self._opened is None:
             return f"CachedDataset(of {places}, not opened yet)"
         columns = ", ".join(f"{name}: {kind.__name__}" for name, kind in self.schema.items())
-        return f"CachedDataset({len(self):,} samples of {places}, columns {{{columns}}})"
+        name = getattr(self._transform, "__qualname__", None) or shown(self._transform)
+        ending = "" if self._transform is None else f", transform {name}"
+        return f"CachedDataset({len(self):,} samples of {places}, columns {{{columns}}}{ending})"

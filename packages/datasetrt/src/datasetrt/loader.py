@@ -82,7 +82,7 @@ class Loader(Generic[T_co]):
     """
 
     def __init__(
-        self, dataset: CachedDataset, sampler: Sampler, options: LoaderOptions, work: Assembly
+        self, dataset: CachedDataset[Any], sampler: Sampler, options: LoaderOptions, work: Assembly
     ) -> None:
         if not isinstance(sampler, Sampler):
             raise invalid(
@@ -105,7 +105,7 @@ class Loader(Generic[T_co]):
         dataset._order(sampler)
 
     @property
-    def dataset(self) -> CachedDataset:
+    def dataset(self) -> CachedDataset[Any]:
         """The dataset that is read.
 
         Example:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
+
+import typing_extensions
 
 from ._core import CachedSample, SampleBatch
 from .checks import invalid
@@ -16,22 +18,26 @@ if TYPE_CHECKING:
     from .dataset import CachedDataset
 
 T = TypeVar("T")
+R = TypeVar("R")
 B = TypeVar("B")
+#: What a row gives; a plain CachedDataset gives samples. ``typing`` has such defaults from Python 3.13 on.
+T_co = typing_extensions.TypeVar("T_co", covariant=True, default=CachedSample)
 
 _SEQUENTIAL = Sequential()
 _WHOLE = Shard()
 
 
-class Loadable:
+class Loadable(Generic[T_co]):
     """The part of :class:`CachedDataset` that makes loaders."""
 
     __slots__ = ()
 
-    # The type of what a loop yields follows from batch_size, transform and collate.
+    # The type of what a loop yields follows from the dataset's transform, batch_size, transform and collate.
+    # The first two overlap where a dataset of samples passes for one of objects, not told apart.
 
     @overload
-    def loader(
-        self,
+    def loader(  # type: ignore[overload-overlap]
+        self: Loadable[CachedSample],
         *,
         batch_size: int = 256,
         transform: None = None,
@@ -39,6 +45,16 @@ class Loadable:
         seeded: Literal[False] = False,
         **options: Unpack[LoaderKwargs],
     ) -> Loader[SampleBatch]: ...
+    @overload
+    def loader(
+        self: Loadable[R],
+        *,
+        batch_size: int = 256,
+        transform: None = None,
+        collate: None = None,
+        seeded: Literal[False] = False,
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[list[R]]: ...
     @overload
     def loader(
         self,
@@ -71,11 +87,11 @@ class Loadable:
     ) -> Loader[Any]: ...
     @overload
     def loader(
-        self,
+        self: Loadable[R],
         *,
         batch_size: int = 256,
         transform: None = None,
-        collate: Callable[[list[CachedSample]], B],
+        collate: Callable[[list[R]], B],
         seeded: Literal[False] = False,
         **options: Unpack[LoaderKwargs],
     ) -> Loader[B]: ...
@@ -108,7 +124,7 @@ class Loadable:
         collate: None = None,
         seeded: Literal[False] = False,
         **options: Unpack[LoaderKwargs],
-    ) -> Loader[CachedSample]: ...
+    ) -> Loader[T_co]: ...
     @overload
     def loader(
         self,
@@ -151,7 +167,8 @@ class Loadable:
             sampler: The order; :class:`Sequential` is that of the active table.
             transform: A function of a sample, called in the loop's own thread; or a codec, which decodes each
                 payload. A codec that can decode a whole batch does so where there is no ``collate``, and the
-                loop gets what its ``loads_batch`` returns. Without transform and collate the loop gets
+                loop gets what its ``loads_batch`` returns. None takes that of the dataset, if it has one
+                (:meth:`CachedDataset.with_transform`). Without transform and collate the loop gets
                 :class:`SampleBatch`; with a transform alone, a list of its results.
             collate: A function of the list of a batch's results (or samples); the loop gets its result.
             seeded: Call ``transform(sample, seed)``, with a seed in ``[0, 2**63)`` that depends on the
@@ -181,5 +198,5 @@ class Loadable:
         )
         if batch_size is None and collate is not None:
             raise invalid("collate needs a batch_size; with batch_size=None the loop gets samples")
-        ds = cast("CachedDataset", self)
+        ds = cast("CachedDataset[Any]", self)
         return Loader(ds, sampler, options, assembly(ds, transform, collate, seeded))

@@ -1,6 +1,6 @@
 """How far a write is: a line on a terminal, or a call of the user's function.
 
-Written by hand, in few lines, because the core package depends on Polars, pydantic and NumPy only.
+Written by hand, in few lines, because the core package depends on little.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class Sampler(ABC):
     """
 
     def indices(
-        self, ds: CachedDataset, epoch: int = 0, start: int = 0, stop: int | None = None
+        self, ds: CachedDataset[Any], epoch: int = 0, start: int = 0, stop: int | None = None
     ) -> npt.NDArray[np.int64]:
         """The rows at positions ``start`` to ``stop`` of an epoch.
 
@@ -72,7 +72,7 @@ class Sampler(ABC):
         end = length if stop is None else whole("stop", stop, 0, length + 1)
         return order.indices(whole("epoch", epoch, 0, WORD), whole("start", start, 0, end + 1), end)
 
-    def position_of(self, ds: CachedDataset, row: int, epoch: int = 0) -> int:
+    def position_of(self, ds: CachedDataset[Any], row: int, epoch: int = 0) -> int:
         """The position of an epoch at which a row is read: the inverse of :meth:`indices`.
 
         Args:
@@ -102,7 +102,7 @@ class Sampler(ABC):
         """The order of a view's rows; called by the dataset, which keeps it."""
 
 
-def _order_of(ds: CachedDataset, sampler: Sampler) -> Order:
+def _order_of(ds: CachedDataset[Any], sampler: Sampler) -> Order:
     # The class itself cannot be imported here: its module imports this one.
     if not hasattr(ds, "_order"):
         raise invalid(f"ds = {shown(ds)} is a {type(ds).__name__}; give a CachedDataset")

@@ -185,7 +185,7 @@ def _refuse_masked(what: str, values: object) -> None:
         )
 
 
-def weights_of(ds: CachedDataset, weights: IntoWeights) -> npt.NDArray[np.float64]:
+def weights_of(ds: CachedDataset[Any], weights: IntoWeights) -> npt.NDArray[np.float64]:
     """Weights as one float64 a row; whether they are finite and above 0 is checked where they are used.
 
     Raises:
@@ -206,7 +206,7 @@ def weights_of(ds: CachedDataset, weights: IntoWeights) -> npt.NDArray[np.float6
     return values.astype(np.float64, copy=False)
 
 
-def _evaluated(ds: CachedDataset, weights: IntoWeights) -> object:
+def _evaluated(ds: CachedDataset[Any], weights: IntoWeights) -> object:
     # Polars is loaded already where one of its objects was made.
     if not isinstance(weights, str) and type(weights).__module__.partition(".")[0] != "polars":
         return weights

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 
 class Drawn(NamedTuple):
-    """A sample, where it stands in the order, and the seed for its transform, if that takes one."""
+    """A sample, where it stands in the order of an epoch, and the seed for its transform, if that takes one.
+
+    Read by its row, it is in no epoch, and its position is the row.
+    """
 
     sample: CachedSample
-    epoch: int
+    epoch: int | None
     position: int
     seed: int
 
@@ -35,6 +38,17 @@ class Assembly:
     codec: Codec[Any] | None
     collate: Callable[[list[Any]], Any] | None
     seeded: bool
+
+    @staticmethod
+    def of(
+        transform: Callable[..., Any] | Codec[Any] | None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        seeded: bool = False,
+    ) -> Assembly:
+        """With a transform that was checked before, whichever of the two kinds it is."""
+        if isinstance(transform, codecs.Codec):
+            return Assembly(None, transform, collate, seeded=False)
+        return Assembly(transform, None, collate, seeded)
 
     @property
     def nothing(self) -> bool:
@@ -96,7 +110,7 @@ class Assembly:
 
 
 def assembly(
-    ds: CachedDataset,
+    ds: CachedDataset[Any],
     transform: Callable[..., Any] | Codec[Any] | None,
     collate: Callable[[list[Any]], Any] | None,
     seeded: bool,
@@ -123,16 +137,16 @@ def assembly(
                 f"seeded=True needs a transform that takes a seed; the codec {transform.name!r} takes none"
             )
         codecs.check(ds, transform)
-        return Assembly(None, transform, collate, seeded=False)
-    if transform is None:
+    elif transform is None:
         if seeded:
             raise invalid("seeded=True needs a transform; give transform=, a function of a sample and a seed")
-        return Assembly(None, None, collate, seeded=False)
-    if not callable(transform):
+        # That of the dataset was checked when the dataset got it.
+        transform = ds.transform
+    elif not callable(transform):
         raise invalid(
             f"transform = {shown(transform)} is neither a function of a sample nor a codec; give one of them"
         )
-    return Assembly(transform, None, collate, seeded)
+    return Assembly.of(transform, collate, seeded)
 
 
 def _makes_codecs(cls: type) -> bool:
@@ -156,11 +170,9 @@ def _stopped(place: str) -> RuntimeError:
     return RuntimeError(f"StopIteration was raised {place}")
 
 
-def _place(sample: CachedSample, position: int, epoch: int) -> str:
-    return (
-        f"while transforming sample {sample.sample_id} of cache {sample.cache_id}, "
-        f"at position {position} of epoch {epoch}"
-    )
+def _place(sample: CachedSample, position: int, epoch: int | None) -> str:
+    where = f"row {position} of the dataset" if epoch is None else f"at position {position} of epoch {epoch}"
+    return f"while transforming sample {sample.sample_id} of cache {sample.cache_id}, {where}"
 
 
 def _place_in(batch: SampleBatch, index: int) -> str:
