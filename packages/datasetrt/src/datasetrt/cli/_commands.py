@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from datasetrt import __version__
-from datasetrt.dataset import CachedDataset, open_dataset
+from datasetrt.dataset import CachedDataset
 from datasetrt.errors import DatasetRTError
 from datasetrt.leftovers import clean as clean_leftovers
+from datasetrt.opening import open_dataset
 from datasetrt.reports import AuditReport, CleanReport, Problem, VerifyReport
 
 from ._output import complain, progress, size, write_json, write_line
