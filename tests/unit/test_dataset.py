@@ -640,7 +640,7 @@ def test_several_threads_share_a_dataset(tiny: drt.CachedDataset) -> None:
     assert found == [list(range(100))[::-1]] * 8
 
 
-@pytest.mark.parametrize("sample_id", [-1, 2**64, 10**5000])
+@pytest.mark.parametrize("sample_id", [-1, 2**64, 10**5000], ids=["negative", "wide", "huge"])
 def test_a_sample_has_an_id_of_64_bits(sample_id: int) -> None:
     with pytest.raises(drt.InvalidInputError, match=r"sample_id = .* is out of range; give"):
         drt.CachedSample(b"", {}, "", sample_id)

@@ -251,6 +251,11 @@ class InstallationError(DatasetRTError, ImportError):
     """A package is missing, broken, too old, or of another release; the message has the ``pip`` line.
 
     ``name`` is the module concerned, as with every ImportError.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> issubclass(drt.InstallationError, ImportError)
+        True
     """
 
     default_kind = "installation-error"

@@ -211,7 +211,12 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every pickle could be followed to its end, so that the list of globals is complete."""
+        """Whether every pickle could be followed to its end, so that the list of globals is complete.
+
+        Example:
+            >>> AuditReport((), (), samples=1_000, pickles=0).ok
+            True
+        """
         return not self.problems
 
     def __str__(self) -> str:
@@ -268,17 +273,32 @@ class CleanReport:
 
     @property
     def removed(self) -> tuple[Leftover, ...]:
-        """Those that were removed; in a dry run, those that would be."""
+        """Those that were removed; in a dry run, those that would be.
+
+        Example:
+            >>> CleanReport((), dry_run=True).removed
+            ()
+        """
         return tuple(leftover for leftover in self.leftovers if leftover.removed)
 
     @property
     def removed_bytes(self) -> int:
-        """Sum of the sizes of their files."""
+        """Sum of the sizes of the files that were removed, in bytes.
+
+        Example:
+            >>> CleanReport((), dry_run=True).removed_bytes
+            0
+        """
         return sum(leftover.bytes for leftover in self.removed)
 
     @property
     def ok(self) -> bool:
-        """Whether the system refused nothing."""
+        """Whether the system refused nothing.
+
+        Example:
+            >>> CleanReport((), dry_run=False).ok
+            True
+        """
         return not any(leftover.failed for leftover in self.leftovers)
 
     def __str__(self) -> str:
