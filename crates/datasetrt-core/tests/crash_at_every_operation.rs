@@ -78,14 +78,24 @@ fn whole_or_none(folder: &Path) -> Option<BTreeMap<String, Vec<u8>>> {
     }
 }
 
+fn undisturbed() -> Arc<dyn Storage> {
+    Arc::new(FaultStorage::new(Fault::None, 0))
+}
+
 fn operations_of(run: impl Fn(Arc<dyn Storage>) -> datasetrt_core::Result<()>) -> u64 {
     let counting = FaultStorage::new(Fault::None, 0);
     run(Arc::new(counting.clone())).unwrap();
     counting.operations()
 }
 
-const FAULTS: [Fault; 4] =
-    [Fault::Stop, Fault::Tear, Fault::Fail(ErrorKind::Io), Fault::Fail(ErrorKind::NoSpace)];
+/// A failed operation may be any, a sync among them.
+const FAULTS: [Fault; 5] = [
+    Fault::Stop,
+    Fault::Tear,
+    Fault::Fail(ErrorKind::Io),
+    Fault::Fail(ErrorKind::NoSpace),
+    Fault::Short(ErrorKind::NoSpace),
+];
 
 fn every_fault_of_a_first_write(fingerprint: Option<&str>) {
     let clean = tempfile::tempdir().unwrap();
@@ -104,7 +114,7 @@ fn every_fault_of_a_first_write(fingerprint: Option<&str>) {
             }
             match found {
                 Some(found) => assert_eq!(found, expected, "{fault:?} at {at}"),
-                None => write(options(root.path(), fingerprint, false), Arc::new(Local)).unwrap(),
+                None => write(options(root.path(), fingerprint, false), undisturbed()).unwrap(),
             }
             assert_eq!(files(&folder), expected, "{fault:?} at {at}: after the next write");
         }
@@ -125,7 +135,7 @@ fn a_write_that_begins_anew() {
 fn a_rebuild_keeps_the_old_cache_or_has_the_new_one() {
     let prepare = || {
         let root = tempfile::tempdir().unwrap();
-        write(options(root.path(), Some("v1"), false), Arc::new(Local)).unwrap();
+        write(options(root.path(), Some("v1"), false), undisturbed()).unwrap();
         root
     };
     let clean = prepare();
@@ -146,7 +156,7 @@ fn a_rebuild_keeps_the_old_cache_or_has_the_new_one() {
             } else {
                 assert!(result.is_err(), "{fault:?} at {at}");
             }
-            write(options(root.path(), Some("another"), true), Arc::new(Local)).unwrap();
+            write(options(root.path(), Some("another"), true), undisturbed()).unwrap();
             assert_eq!(files(&folder), new, "{fault:?} at {at}: after the next write");
             assert_eq!(Local.list(root.path()).unwrap(), ["c"], "{fault:?} at {at}");
         }

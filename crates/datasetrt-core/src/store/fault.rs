@@ -19,9 +19,11 @@ pub enum Fault {
     Fail(ErrorKind),
     /// A write stores half of its bytes, then it and every later operation fails.
     Tear,
+    /// A write stores half of its bytes and fails with this kind; other operations fail as with [`Fault::Fail`].
+    Short(ErrorKind),
 }
 
-/// [`Local`], counted, with one fault.
+/// [`Local`] without its syncs, counted, with one fault.
 #[derive(Clone, Debug)]
 pub struct FaultStorage {
     fault: Fault,
@@ -46,7 +48,7 @@ impl FaultStorage {
         let failed = match self.fault {
             Fault::None => None,
             Fault::Stop | Fault::Tear => (now >= self.at).then_some(ErrorKind::Io),
-            Fault::Fail(kind) => (now == self.at).then_some(kind),
+            Fault::Fail(kind) | Fault::Short(kind) => (now == self.at).then_some(kind),
         };
         failed.map_or(Ok(()), |kind| Err(Error::new(kind, format!("injected at operation {now}"))))
     }
@@ -59,7 +61,8 @@ struct FaultSink {
 
 impl Sink for FaultSink {
     fn write(&mut self, data: &[u8]) -> Result<()> {
-        let torn = self.storage.fault == Fault::Tear && self.storage.operations() == self.storage.at;
+        let tears = matches!(self.storage.fault, Fault::Tear | Fault::Short(_));
+        let torn = tears && self.storage.operations() == self.storage.at;
         let allowed = self.storage.step();
         if torn {
             let (half, _) = data.split_at(data.len() / 2);
@@ -70,8 +73,8 @@ impl Sink for FaultSink {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.storage.step()?;
-        self.inner.sync()
+        // Counted only: what is lost without it is lost with the power, and `tests/power_loss` is about that.
+        self.storage.step()
     }
 }
 
@@ -86,9 +89,8 @@ impl Storage for FaultStorage {
         Ok(Box::new(FaultSink { inner: Local.create(path)?, storage: self.clone() }))
     }
 
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.step()?;
-        Local.sync_dir(path)
+    fn sync_dir(&self, _path: &Path) -> Result<()> {
+        self.step()
     }
 
     fn publish(&self, from: &Path, to: &Path) -> Result<()> {

@@ -78,7 +78,7 @@ impl Writer {
             std::path::absolute(&options.root).map_err(|e| Error::io("resolve", &options.root, &e))?;
         let fresh_rows = RowBuilder::new(options.schema.clone())?;
         let paths = Paths::new(&options.root, &options.name);
-        storage.create_dir(&paths.root)?;
+        staging::create_root(&*storage, &paths.root)?;
         let lock = WriterLock::acquire(&paths.lock, &options.name)?;
         publish::recover(&*storage, &paths)?;
         check_target(&*storage, &paths, &options)?;

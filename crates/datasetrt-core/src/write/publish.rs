@@ -64,7 +64,9 @@ fn make_visible(storage: &dyn Storage, paths: &Paths, replace: bool) -> Result<(
     if !replace || !storage.exists(&paths.target)? {
         return storage.publish(&paths.partial, &paths.target).map_err(|e| explain_taken(storage, paths, e));
     }
-    if storage.exchange(&paths.partial, &paths.target).is_err() {
+    // What has no manifest is no complete cache: left in the staged folder, it would look like an unfinished write.
+    let complete = storage.exists(&paths.target.join(names::MANIFEST))?;
+    if !complete || storage.exchange(&paths.partial, &paths.target).is_err() {
         // Some file systems cannot exchange: two renames, and a writer that finds `replaced` alone undoes the first.
         storage.publish(&paths.target, &paths.replaced)?;
         storage.publish(&paths.partial, &paths.target)?;
@@ -86,6 +88,8 @@ fn explain_taken(storage: &dyn Storage, paths: &Paths, error: Error) -> Error {
 /// Brings back the old cache of a rebuild that died between its two renames, and removes what is
 /// left of one that died after them.
 pub(super) fn recover(storage: &dyn Storage, paths: &Paths) -> Result<()> {
+    // The writer before may have died after its renames: they last before anything of the old cache is removed.
+    storage.sync_dir(&paths.root)?;
     if !storage.exists(&paths.replaced)? {
         return Ok(());
     }

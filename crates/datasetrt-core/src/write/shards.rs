@@ -119,7 +119,7 @@ impl ShardWriter {
         Ok(shard)
     }
 
-    /// Completes the open shard, if there is one: trailer, sync, then its segment, sync.
+    /// Completes the open shard, if there is one: trailer, sync, then its segment, sync; the names of both, too.
     pub(super) fn close(&mut self) -> Result<()> {
         let Some(mut shard) = self.open.take() else { return Ok(()) };
         let trailer = Trailer {
@@ -129,6 +129,7 @@ impl ShardWriter {
         };
         shard.sink.write(&trailer.encode())?;
         shard.sink.sync()?;
+        self.storage.sync_dir(&self.paths.shards())?;
         let mut rows = Vec::new();
         metadata::write_segment(&mut rows, &shard.rows)?;
         let segment = Segment {
@@ -145,6 +146,7 @@ impl ShardWriter {
         let mut sink = self.storage.create(&self.paths.segment(self.shards))?;
         sink.write(&segment.encode())?;
         sink.sync()?;
+        self.storage.sync_dir(&self.paths.journal)?;
         self.next_sample += trailer.records;
         self.shards += 1;
         Ok(())

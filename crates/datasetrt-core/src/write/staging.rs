@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::options::Identity;
 use super::segment::Segment;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::checksum::Digest;
 use crate::format::names;
 use crate::format::shard::{TRAILER_BYTES, Trailer};
 use crate::store::Storage;
@@ -94,6 +95,33 @@ impl Paths {
     }
 }
 
+/// Makes the root folder and those above it, and what leads to it durable: a cache in a folder that the power takes
+/// away is lost, too.
+pub(super) fn create_root(storage: &dyn Storage, root: &Path) -> Result<()> {
+    let mut missing = Vec::new();
+    let mut existing = Some(root);
+    while let Some(folder) = existing {
+        if storage.exists(folder)? {
+            break;
+        }
+        missing.push(folder);
+        existing = folder.parent();
+    }
+    // The deepest one that is there may come from a writer that died before it synced its name. Most often it is not
+    // ours: folders above it that cannot be opened are no reason to fail.
+    if let Some(above) = existing.and_then(Path::parent) {
+        let _ = storage.sync_dir(above);
+    }
+    for folder in missing.into_iter().rev() {
+        storage.create_dir(folder)?;
+        if let Some(above) = folder.parent() {
+            storage.sync_dir(above)?;
+        }
+    }
+    // One that exists may be a file: the error says so.
+    storage.create_dir(root)
+}
+
 /// Finds what an interrupted write left: the number of its durable shards and the last segment.
 /// Anything else in the hidden folders is removed, so that the write goes on from a clean state.
 pub(super) fn adopt(
@@ -109,6 +137,8 @@ pub(super) fn adopt(
         return Ok((0, None));
     }
     remove_beyond(storage, paths, durable.0)?;
+    // A segment that comes back after a loss of power would vouch for a shard that is only half there.
+    storage.sync_dir(&paths.journal)?;
     Ok(durable)
 }
 
@@ -125,18 +155,26 @@ fn create(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<(
         .map_err(|e| Error::new(ErrorKind::Bug, format!("the journal cannot be written: {e}")))?;
     let mut sink = storage.create(&paths.identity())?;
     sink.write(&text)?;
-    sink.sync()
+    sink.sync()?;
+    // What was discarded is gone for good, and what is closed from now on can be found after a loss of power.
+    for folder in [&paths.journal, &paths.partial, &paths.root] {
+        storage.sync_dir(folder)?;
+    }
+    Ok(())
 }
 
 /// Shards 0, 1, … as long as each has a sound segment and the size and trailer that it states.
 fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<Segment>)> {
+    // A complete folder may be the old cache of a rebuild that died after the exchange, damaged perhaps: its trailers
+    // prove nothing about its records.
+    let every_byte = storage.exists(&paths.partial.join(names::MANIFEST))?;
     let mut last = None;
     for ordinal in 0.. {
         let Some(bytes) = storage.read(&paths.segment(ordinal), MAX_SEGMENT_BYTES)? else {
             return Ok((ordinal, last));
         };
         let Ok(segment) = Segment::decode(&bytes) else { return Ok((ordinal, last)) };
-        if !shard_matches(&paths.shard(ordinal), &segment) {
+        if !shard_matches(&paths.shard(ordinal), &segment, every_byte) {
             return Ok((ordinal, last));
         }
         last = Some(segment);
@@ -144,7 +182,7 @@ fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<S
     Ok((0, None))
 }
 
-fn shard_matches(path: &Path, segment: &Segment) -> bool {
+fn shard_matches(path: &Path, segment: &Segment, every_byte: bool) -> bool {
     let trailer_of = |file: &ReadFile| {
         let mut block = [0; TRAILER_BYTES];
         let offset = file.bytes().checked_sub(TRAILER_BYTES as u64)?;
@@ -155,7 +193,20 @@ fn shard_matches(path: &Path, segment: &Segment) -> bool {
         file.bytes() == segment.entry.bytes
             && trailer_of(&file)
                 .is_some_and(|t| t.digest == segment.entry.blake3 && t.records == segment.entry.samples)
+            && (!every_byte || digest_of(&file).is_ok_and(|digest| digest == segment.entry.blake3))
     })
+}
+
+/// The digest of what is before a shard's trailer.
+fn digest_of(file: &ReadFile) -> Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    let mut left = file.bytes().saturating_sub(TRAILER_BYTES as u64);
+    file.stream(&mut |piece| {
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+        hasher.update(piece.get(..wanted).unwrap_or_default());
+        left -= wanted as u64;
+    })?;
+    Ok(*hasher.finalize().as_bytes())
 }
 
 fn remove_beyond(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<()> {
@@ -181,14 +232,16 @@ pub(super) fn ordinal(name: &str, suffix: &str) -> Option<u64> {
 
 /// Removes an unfinished write: the files that a writer makes, and the folders if nothing else is in them.
 pub(super) fn discard(storage: &dyn Storage, paths: &Paths) -> Result<()> {
-    remove_cache(storage, &paths.partial)?;
-    remove_journal(storage, paths)
+    remove_journal(storage, paths)?;
+    remove_cache(storage, &paths.partial)
 }
 
-/// Removes the journal of a write that was published.
-pub(super) fn remove_journal(storage: &dyn Storage, paths: &Paths) -> Result<()> {
-    // The identity goes first: without it the rest is not taken for something to resume.
-    storage.remove_file(&paths.identity())?;
+fn remove_journal(storage: &dyn Storage, paths: &Paths) -> Result<()> {
+    // The identity goes first, and for good: without it the rest is not taken for something to resume.
+    if storage.exists(&paths.identity())? {
+        storage.remove_file(&paths.identity())?;
+        storage.sync_dir(&paths.journal)?;
+    }
     for name in storage.list(&paths.journal)? {
         if ordinal(&name, SEGMENT_SUFFIX).is_some() {
             storage.remove_file(&paths.journal.join(name))?;
