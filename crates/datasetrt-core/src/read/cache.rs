@@ -34,6 +34,9 @@ impl Default for ReadOptions {
     }
 }
 
+/// How many rebuilds may come between, one after the other, while a cache is opened.
+const MOST_REBUILDS: usize = 100;
+
 /// The bytes of one record in its shard file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -70,9 +73,26 @@ impl Cache {
         }
         // Absolute from here on: the working directory may change before a shard is opened.
         let folder = std::path::absolute(folder).map_err(|e| Error::io("resolve", folder, &e))?;
-        let bytes = read_manifest(&folder)?;
+        let mut bytes = read_manifest(&folder)?;
+        let mut left = MOST_REBUILDS;
+        loop {
+            let error = match Self::open_as(folder.clone(), options, &bytes) {
+                Ok(cache) => return Ok(cache),
+                Err(error) => error,
+            };
+            // A rebuild may have taken the folder between two files; then the manifest is another one, too.
+            match read_manifest(&folder) {
+                Ok(now) if now != bytes && left > 0 => bytes = now,
+                _ => return Err(error),
+            }
+            left -= 1;
+        }
+    }
+
+    /// The cache that a manifest describes.
+    fn open_as(folder: PathBuf, options: ReadOptions, bytes: &[u8]) -> Result<Self> {
         let (manifest, checksum) =
-            Manifest::decode(&bytes).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))?;
+            Manifest::decode(bytes).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))?;
         check_shard_sizes(&folder, &manifest)?;
         let index = open_sized(&folder.join(names::INDEX), manifest.index.bytes)?;
         let located =
