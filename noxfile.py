@@ -111,6 +111,20 @@ def packages(session: nox.Session) -> None:
 
 
 @nox.session(requires=["build"])
+def kill(session: nox.Session) -> None:
+    """Kill writers at random moments for some minutes (10), not part of the default run; prints figures."""
+    _install_product(session, "test")
+    _endurance(session, "kill")
+
+
+@nox.session(requires=["build"])
+def soak(session: nox.Session) -> None:
+    """Do everything again and again for some minutes (60), not part of the default run; nothing may grow."""
+    _install_product(session, "test")
+    _endurance(session, "soak")
+
+
+@nox.session(requires=["build"])
 def docs(session: nox.Session) -> None:
     """Run every documented example: docstrings, README and docs; check links and the engine's own docs."""
     _install_product(session, "test")
@@ -248,6 +262,11 @@ def _wheel(session: nox.Session, name: str) -> str:
 
 def _pytest(session: nox.Session, *arguments: str) -> None:
     session.run("python", "-m", "pytest", *arguments)
+
+
+def _endurance(session: nox.Session, name: str) -> None:
+    forks = "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+    session.run("python", "-W", "error", "-W", forks, "-m", f"tests.endurance.{name}", *session.posargs)
 
 
 def _cargo(session: nox.Session, command: str, *arguments: str, env: dict[str, str] | None = None) -> None:

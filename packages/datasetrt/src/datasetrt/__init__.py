@@ -9,8 +9,10 @@ and unpacking of payloads: :mod:`datasetrt.codecs`. For tests of code that uses 
 :mod:`datasetrt.installation`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING  # noqa: I001
 
+# Before anything else that imports NumPy.
+from . import _one_interpreter  # noqa: F401
 from . import codecs, installation, testing
 from ._core import CachedSample, SampleBatch
 from ._core import version as __version__
