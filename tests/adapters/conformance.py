@@ -5,8 +5,10 @@ A test file writes a `Driver`, which makes a `Run` of its framework, and runs ev
     from tests.adapters.conformance import CHECKS, Check
 
     class Driver:
-        def make(self, dataset, *, global_batch, sampler, rank=0, world_size=1, decode=CODEC, state=None):
-            return MyRun(...)
+        uneven = "pad"
+
+        def make(self, job: Job) -> MyRun:
+            ...
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     def test_conformance(check: Check, tmp_path: Path) -> None:
@@ -22,7 +24,8 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -44,6 +47,9 @@ WORLDS = (1, 2, 4)
 
 SHUFFLE = drt.Shuffle(seed=11)
 
+#: Leaves 30 bits of a seed, which any framework's integers hold.
+SEED_SHIFT = 33
+
 #: Loaders that are made and dropped, and the threads, descriptors and shared memory they may leave in all.
 MADE_AND_DROPPED = 200
 SLACK = 8
@@ -54,11 +60,47 @@ PATIENCE = 10.0
 Decode: TypeAlias = Any  # a codec, or a function CachedSample -> dict of arrays
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a run has to do: begin at epoch 0, or continue from a state.
+
+    Args:
+        dataset: Rows packed with ``CODEC``.
+        global_batch: Samples in a step of all ranks; ``world_size`` divides it. The last step of an epoch has
+            what is left, so that an epoch delivers every row. Ranks that get less of it than others, or
+            nothing, are padded; padding is not part of what a run yields.
+        sampler: The order.
+        rank: Which contiguous part of each global batch this run yields.
+        world_size: In how many parts it is cut.
+        decode: What unpacks a sample: ``CODEC``, or a function of a `CachedSample` that returns a dict with
+            the same keys.
+        seeded: Whether that function takes a seed too.
+        state: What ``state()`` of another run gave, of any rank, world size and global batch.
+    """
+
+    dataset: drt.CachedDataset
+    global_batch: int = GLOBAL_BATCH
+    sampler: drt.Sampler = SHUFFLE
+    rank: int = 0
+    world_size: int = 1
+    decode: Decode = CODEC
+    seeded: bool = False
+    state: Any = None
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch of one rank."""
+        return self.global_batch // self.world_size
+
+
 class Run(Protocol):
     """One process's way through the data: batch after batch, epoch after epoch, without end."""
 
     def __next__(self) -> list[int]:
         """Take the next batch of this rank; returns its ``row`` values, in order, without padding."""
+
+    def padding(self) -> list[int]:
+        """The ``row`` values of that batch that are padding, in order."""
 
     def state(self) -> Any:
         """The state, as JSON, after what was taken so far."""
@@ -70,31 +112,19 @@ class Run(Protocol):
 class Driver(Protocol):
     """Makes runs of one framework."""
 
-    def make(
-        self,
-        dataset: drt.CachedDataset,
-        *,
-        global_batch: int,
-        sampler: drt.Sampler,
-        rank: int = 0,
-        world_size: int = 1,
-        decode: Decode = CODEC,
-        state: Any = None,
-    ) -> Run:
-        """Begin at epoch 0, or continue from a state.
+    #: What becomes of a last global batch that is not full, as `Shard` calls it: "pad", "fill" or "keep".
+    uneven: str
 
-        Args:
-            dataset: Rows packed with ``CODEC``.
-            global_batch: Samples in a step of all ranks; ``world_size`` divides it. The last step of an
-                epoch has what is left, so that an epoch delivers every row. Ranks that get less of it than
-                others, or nothing, are padded; padding is not part of what a run yields.
-            sampler: The order.
-            rank: Which contiguous part of each global batch this run yields.
-            world_size: In how many parts it is cut.
-            decode: What unpacks a sample: ``CODEC``, or a function of a `CachedSample` that returns a dict
-                with the same keys.
-            state: What ``state()`` of another run gave, of any rank, world size and global batch.
-        """
+    def make(self, job: Job) -> Run:
+        """Begin a run."""
+
+
+def parted(rows: Iterable[int], real: Iterable[bool]) -> tuple[list[int], list[int]]:
+    """The rows that are real, and those that are padding, which must come last."""
+    kept, flags = list(map(int, rows)), list(map(bool, real))
+    count = sum(flags)
+    assert flags == [True] * count + [False] * (len(kept) - count), f"padding is not at the end: {flags}"
+    return kept[:count], kept[count:]
 
 
 Check: TypeAlias = Callable[[Driver, drt.CachedDataset], None]
@@ -139,13 +169,10 @@ class Ranks:
         world_size: int = 1,
         global_batch: int = GLOBAL_BATCH,
         state: Any = None,
+        **decoding: Any,
     ) -> None:
-        self.runs = [
-            driver.make(
-                ds, global_batch=global_batch, sampler=sampler, rank=rank, world_size=world_size, state=state
-            )
-            for rank in range(world_size)
-        ]
+        job = Job(ds, global_batch, sampler, world_size=world_size, state=state, **decoding)
+        self.runs = [driver.make(replace(job, rank=rank)) for rank in range(world_size)]
 
     def take(self, steps: int) -> list[list[int]]:
         """The next global batches: what the ranks got, laid side by side."""
@@ -297,6 +324,47 @@ def weights_are_honoured(driver: Driver, ds: drt.CachedDataset) -> None:
         assert abs(share - expected) < 0.09, f"heavy rows make {share:.3f} of the draws, not {expected:.3f}"
 
 
+def padding_is_the_start_of_the_epoch(driver: Driver, ds: drt.CachedDataset) -> None:
+    """What fills up the last step comes after the real rows, is marked, and repeats the first positions."""
+    rest = ROWS % GLOBAL_BATCH
+    for world in WORLDS:
+        wanted = {"keep": 0, "pad": -rest % world, "fill": GLOBAL_BATCH - rest}[driver.uneven]
+        ranks = Ranks(driver, ds, SHUFFLE, world)
+        for epoch in range(2):
+            for step in range(STEPS):
+                ranks.take(1)
+                padding = [row for run in ranks.runs for row in run.padding()]
+                expected = SHUFFLE.indices(ds, epoch, stop=wanted if step == STEPS - 1 else 0).tolist()
+                where = f"step {step} of epoch {epoch} on {world} ranks"
+                assert padding == expected, f"{where}: the padding is {padding}, not {expected}"
+        ranks.close()
+
+
+def seeds_are_those_of_the_core_loader(driver: Driver, ds: drt.CachedDataset) -> None:
+    """With ``seeded=True`` decode gets the seed of each position, on any number of ranks, also resumed."""
+    steps = STEPS + 2
+    for sampler, world in itertools.product((SHUFFLE, drt.Weighted(seed=5), drt.Sequential()), WORLDS):
+        expected = [
+            (
+                sampler.transform_seeds(ds, range(at, min(at + GLOBAL_BATCH, ROWS)), epoch) >> SEED_SHIFT
+            ).tolist()
+            for epoch in range(2)
+            for at in range(0, ROWS, GLOBAL_BATCH)
+        ][:steps]
+        first = Ranks(driver, ds, sampler, world, decode=_seed_as_row, seeded=True)
+        found = first.take(STEPS - 1)
+        rest = Ranks(driver, ds, sampler, world, state=first.state(), decode=_seed_as_row, seeded=True)
+        first.close()
+        found += rest.take(steps - len(found))
+        rest.close()
+        _same(found, expected, f"seeds of {sampler} on {world} ranks")
+
+
+def _seed_as_row(_sample: drt.CachedSample, seed: int) -> Any:
+    assert type(seed) is int, f"the seed is a {type(seed).__name__}"
+    return {"row": np.int32(seed >> SEED_SHIFT), "x": np.zeros(3, np.float32)}
+
+
 def errors_of_decode_name_the_sample(driver: Driver, ds: drt.CachedDataset) -> None:
     """What decode raises comes out, and says at which sample; StopIteration does not end the epoch."""
     for kind in (KeyError, StopIteration):
@@ -316,16 +384,7 @@ def _text_of_failure(driver: Driver, ds: drt.CachedDataset, kind: type[Exception
     try:
         # Made in here: an adapter may decode a sample for its shapes before the first step.
         for rank in range(world):
-            runs.append(
-                driver.make(
-                    ds,
-                    global_batch=GLOBAL_BATCH,
-                    sampler=SHUFFLE,
-                    rank=rank,
-                    world_size=world,
-                    decode=failing,
-                )
-            )
+            runs.append(driver.make(Job(ds, rank=rank, world_size=world, decode=failing)))
         for run in runs:
             for _ in range(STEPS):
                 next(run)
@@ -359,7 +418,7 @@ def nothing_is_leaked(driver: Driver, ds: drt.CachedDataset) -> None:
 
 
 def _use(driver: Driver, ds: drt.CachedDataset, number: int) -> None:
-    run = driver.make(ds, global_batch=GLOBAL_BATCH, sampler=drt.Shuffle(seed=number))
+    run = driver.make(Job(ds, sampler=drt.Shuffle(seed=number)))
     # Every fourth one is dropped before its first step.
     for _ in range(number % 4):
         next(run)
@@ -409,6 +468,8 @@ CHECKS: tuple[Check, ...] = (
     state_is_that_of_the_core_loader,
     wrong_state_is_refused,
     weights_are_honoured,
+    padding_is_the_start_of_the_epoch,
+    seeds_are_those_of_the_core_loader,
     errors_of_decode_name_the_sample,
     nothing_is_leaked,
 )

@@ -68,13 +68,33 @@ def test_batches_say_what_they_hold(tiny: drt.CachedDataset, loader: drt.Loader[
     assert not any(batch.padding.any() for batch in batches)
 
 
-def test_an_iterator_begins_where_the_loader_was_when_it_was_made(
+def test_an_epoch_begins_with_the_first_batch_that_is_asked_for(
     tiny: drt.CachedDataset, loader: drt.Loader[drt.SampleBatch]
 ) -> None:
-    iterator = iter(loader)
+    state, before = loader.state_dict(), readers()
+    surplus = [iter(loader) for _ in range(3)]
+    assert (loader.state_dict(), loader.epoch, loader.last) == (state, 0, None)
+    assert readers() == before, "nothing is read for it"
+    assert epoch_of(loader) == order(tiny, 0)
     loader.set_epoch(7)
-    assert next(iterator).epoch == 0
-    assert next(iter(loader)).epoch == 7
+    assert next(surplus[1]).epoch == 7
+    assert next(surplus[0]).epoch == 8
+    loader.load_state_dict({**state, "position": 96})
+    assert [ids(batch) for batch in surplus[2]] == [order(tiny, 0)[96:]]
+    assert loader.epoch == 1
+
+
+def test_an_iterator_that_is_closed_before_its_first_batch_begins_nothing(
+    loader: drt.Loader[drt.SampleBatch],
+) -> None:
+    state = loader.state_dict()
+    iterator = iter(loader)
+    iterator.close()
+    assert next(iterator, None) is None
+    with iter(loader) as other:
+        assert other.last is None
+    assert list(other) == []
+    assert loader.state_dict() == state
 
 
 def test_the_default_order_is_that_of_the_table(tiny: drt.CachedDataset) -> None:
@@ -252,12 +272,12 @@ def test_a_state_moves_between_batch_sizes_and_other_options(tiny: drt.CachedDat
         assert seen + rest == order(tiny, 0)
 
 
-def test_the_newest_iterator_owns_the_state(loader: drt.Loader[drt.SampleBatch]) -> None:
+def test_the_loop_that_began_last_owns_the_state(loader: drt.Loader[drt.SampleBatch]) -> None:
     old = iter(loader)
     next(old)
     new = iter(loader)
     next(old)
-    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 0)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (0, 16)
     next(new)
     next(old)
     assert (loader.state_dict()["epoch"], loader.state_dict()["position"]) == (1, 8)
@@ -355,7 +375,7 @@ def test_the_last_epoch_has_a_state_after_it(tiny: drt.CachedDataset) -> None:
     restored.load_state_dict(state)
     for over in (loader, restored):
         with pytest.raises(drt.InvalidInputError, match="last one"):
-            iter(over)
+            next(iter(over))
         assert over.state_dict() == state
         over.set_epoch(0)
         assert epoch_of(over) == order(tiny, 0)
@@ -379,7 +399,7 @@ def test_weights_belong_to_the_state(tiny: drt.CachedDataset) -> None:
 # Ranks
 
 
-@pytest.mark.parametrize("uneven", ["pad", "drop", "keep"])
+@pytest.mark.parametrize("uneven", ["pad", "drop", "keep", "fill"])
 def test_ranks_share_the_order_and_agree_on_the_state(uneven: Any, tiny: drt.CachedDataset) -> None:
     loaders = [
         tiny.loader(batch_size=8, sampler=SHUFFLE, shard=drt.Shard(rank, 3, uneven)) for rank in range(3)
@@ -412,7 +432,7 @@ def test_a_rank_without_a_last_batch_stays_in_step(tiny: drt.CachedDataset) -> N
 
 
 def test_sequential_ranks_have_to_say_what_is_uneven(tiny: drt.CachedDataset) -> None:
-    with pytest.raises(drt.InvalidInputError, match="uneven='pad', 'drop' or 'keep'"):
+    with pytest.raises(drt.InvalidInputError, match="uneven='pad', 'fill', 'drop' or 'keep'"):
         tiny.loader(shard=drt.Shard(0, 2))
     tiny.loader(shard=drt.Shard(0, 2, "keep"))
     tiny.loader(shard=drt.Shard(0, 1))

@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 use pyo3_arrow::PyRecordBatch;
 
 use crate::error::{OrRaise as _, invalid, repr};
+use crate::info::{BatchInfo, Members};
 use crate::metadata;
 use crate::payloads::Payloads;
 use crate::sample::{CachedSample, Row};
@@ -35,11 +36,8 @@ use crate::sample::{CachedSample, Row};
 #[pyclass(frozen, module = "datasetrt")]
 pub(crate) struct SampleBatch {
     dataset: Arc<Dataset>,
-    rows: Vec<u64>,
+    places: Arc<Members>,
     globals: Vec<u64>,
-    positions: Vec<u64>,
-    padding: Vec<bool>,
-    epoch: u64,
     columns: Arc<RecordBatch>,
     payloads: Payloads,
 }
@@ -48,11 +46,14 @@ impl SampleBatch {
     pub(crate) fn new(py: Python<'_>, dataset: Arc<Dataset>, epoch: u64, batch: Batch) -> PyResult<Self> {
         Ok(SampleBatch {
             dataset,
-            rows: batch.rows,
+            places: Arc::new(Members {
+                epoch,
+                rows: batch.rows,
+                positions: batch.positions,
+                padding: batch.padding,
+                substituted: batch.substituted,
+            }),
             globals: batch.globals,
-            positions: batch.positions,
-            padding: batch.padding,
-            epoch,
             columns: Arc::new(batch.metadata),
             payloads: Payloads::new(py, batch.payloads)?,
         })
@@ -112,7 +113,7 @@ fn part<T: Copy + Default>(values: &[T], at: usize) -> T {
     values.get(at).copied().unwrap_or_default()
 }
 
-fn int64<'py, T: Copy + TryInto<i64>>(py: Python<'py>, values: &[T]) -> Bound<'py, PyArray1<i64>> {
+pub(crate) fn int64<'py, T: Copy + TryInto<i64>>(py: Python<'py>, values: &[T]) -> Bound<'py, PyArray1<i64>> {
     // Rows, positions, sizes and offsets are below 2^63 by construction.
     PyArray1::from_iter(py, values.iter().map(|value| (*value).try_into().unwrap_or(i64::MAX)))
 }
@@ -120,24 +121,25 @@ fn int64<'py, T: Copy + TryInto<i64>>(py: Python<'py>, values: &[T]) -> Bound<'p
 #[pymethods]
 impl SampleBatch {
     fn __len__(&self) -> usize {
-        self.rows.len()
+        self.places.rows.len()
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(slice) = index.cast::<PySlice>() {
-            let part = slice.indices(isize::try_from(self.rows.len())?)?;
+            let part = slice.indices(isize::try_from(self.places.rows.len())?)?;
             let places =
                 (0..part.slicelength).map(|i| part.start + isize::try_from(i).unwrap_or(0) * part.step);
             let samples =
                 places.map(|at| self.sample(py, usize::try_from(at)?)).collect::<PyResult<Vec<_>>>()?;
             return Ok(PyList::new(py, samples)?.into_any());
         }
-        let row = crate::input::index(index, self.rows.len() as u64)?;
+        let row = crate::input::index(index, self.places.rows.len() as u64)?;
         Ok(Bound::new(py, self.sample(py, usize::try_from(row)?)?)?.into_any())
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let samples = (0..self.rows.len()).map(|at| self.sample(py, at)).collect::<PyResult<Vec<_>>>()?;
+        let samples =
+            (0..self.places.rows.len()).map(|at| self.sample(py, at)).collect::<PyResult<Vec<_>>>()?;
         Ok(PyList::new(py, samples)?.try_iter()?.into_any())
     }
 
@@ -184,7 +186,7 @@ impl SampleBatch {
     ///     [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     #[getter]
     fn indices<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
-        int64(py, &self.rows)
+        int64(py, &self.places.rows)
     }
 
     /// Positions in the epoch's order, int64; of length 0 for samples that were taken by row.
@@ -199,7 +201,7 @@ impl SampleBatch {
     ///     True
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
-        int64(py, &self.positions)
+        int64(py, &self.places.positions)
     }
 
     /// The epoch; 0 for samples that were taken by row.
@@ -211,7 +213,7 @@ impl SampleBatch {
     ///     [0, 0, 1, 1]
     #[getter]
     fn epoch(&self) -> u64 {
-        self.epoch
+        self.places.epoch
     }
 
     /// Which samples only fill up the batch so that all ranks get equally many; bool, shape ``(len(batch),)``.
@@ -224,7 +226,19 @@ impl SampleBatch {
     ///     ([8, 9, 0, 1], [False, False, True, True])
     #[getter]
     fn padding<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
-        PyArray1::from_slice(py, &self.padding)
+        PyArray1::from_slice(py, &self.places.padding)
+    }
+
+    /// Which samples stand in for a damaged one (``on_corrupt="substitute"``); bool, shape ``(len(batch),)``.
+    #[getter]
+    fn substituted<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
+        PyArray1::from_slice(py, &self.places.substituted)
+    }
+
+    /// The same without the bytes, which are not kept in memory for it.
+    #[getter]
+    fn info(&self) -> BatchInfo {
+        BatchInfo::new(Arc::clone(&self.places))
     }
 
     /// The memory of all payloads, writable, in bytes.
@@ -337,14 +351,14 @@ impl SampleBatch {
         })?;
         let item: usize = dtype.getattr("itemsize")?.extract()?;
         let wanted = shape.iter().try_fold(item, |size, side| size.checked_mul(*side));
-        if wanted != Some(length) && !self.rows.is_empty() {
+        if wanted != Some(length) && !self.places.rows.is_empty() {
             let needed = wanted.map_or_else(|| "too many".to_owned(), |n| n.to_string());
             return Err(refused(format!(
                 "payloads have {length} bytes, dtype {dtype} of shape {shape:?} needs {needed}; give those that were packed"
             )));
         }
-        let full: Vec<usize> = std::iter::once(self.rows.len()).chain(shape).collect();
-        let made = if length == 0 || self.rows.is_empty() {
+        let full: Vec<usize> = std::iter::once(self.places.rows.len()).chain(shape).collect();
+        let made = if length == 0 || self.places.rows.is_empty() {
             numpy.call_method1("zeros", (full, dtype))
         } else {
             let flat = numpy.call_method1("frombuffer", (self.payloads.rows(py)?.view(py)?, dtype));
@@ -403,7 +417,11 @@ impl SampleBatch {
     fn __repr__(&self) -> String {
         let names: Vec<_> = self.columns.schema_ref().fields().iter().map(|f| f.name().clone()).collect();
         let bytes: usize = self.payloads.lengths().iter().sum();
-        format!("SampleBatch({} samples, {bytes} bytes, metadata: {})", self.rows.len(), names.join(", "))
+        format!(
+            "SampleBatch({} samples, {bytes} bytes, metadata: {})",
+            self.places.rows.len(),
+            names.join(", ")
+        )
     }
 }
 

@@ -131,8 +131,33 @@ impl Order {
         py.detach(|| self.epoch(epoch)?.position_of(row)).or_raise(py)
     }
 
-    fn transform_seeds(&self, epoch: u64, positions: &Bound<'_, PyArray1<i64>>) -> Vec<u64> {
+    /// Rows at any positions, which are at least 0.
+    fn indices_at<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        positions: &Bound<'py, PyArray1<i64>>,
+    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let positions: Vec<u64> = positions.readonly().as_array().iter().map(|p| p.cast_unsigned()).collect();
+        let look_up = || {
+            let mut rows = Vec::new();
+            rows.try_reserve_exact(positions.len()).map_err(|_| too_many(positions.len()))?;
+            rows.resize(positions.len(), 0u64);
+            self.epoch(epoch)?.look_up(&positions, &mut rows)?;
+            Ok(rows.into_iter().map(u64::cast_signed).collect::<Vec<i64>>())
+        };
+        Ok(PyArray1::from_vec(py, py.detach(look_up).or_raise(py)?))
+    }
+
+    /// Seeds for the transforms of positions, which are at least 0.
+    fn transform_seeds<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        positions: &Bound<'py, PyArray1<i64>>,
+    ) -> Bound<'py, PyArray1<u64>> {
         let positions = positions.readonly();
-        positions.as_array().iter().map(|p| self.order.transform_seed(epoch, p.unsigned_abs())).collect()
+        let seeds = positions.as_array();
+        PyArray1::from_iter(py, seeds.iter().map(|p| self.order.transform_seed(epoch, p.cast_unsigned())))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datasetrt_core::read::buffer::Pool;
 use datasetrt_core::read::{Dataset, Places, Split};
-use datasetrt_core::stream::plan::{Plan, Uneven};
+use datasetrt_core::stream::plan::Plan;
 use datasetrt_core::stream::{Batch, OnCorrupt, Stats, Stream as CoreStream, StreamOptions, Substitution};
 use datasetrt_core::{Error, ErrorKind};
 use pyo3::prelude::*;
@@ -12,8 +12,10 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::batch::{SampleBatch, record};
 use crate::call::interrupted;
-use crate::error::{OrRaise as _, to_py};
+use crate::error::{OrRaise as _, invalid, to_py};
+use crate::info::{BatchInfo, Members};
 use crate::order::Order;
+use crate::plan::BatchPlan;
 use crate::sample::{CachedSample, Row};
 use crate::view::{View, place};
 
@@ -90,19 +92,14 @@ impl Stream {
 #[pymethods]
 impl Stream {
     #[new]
-    #[pyo3(signature = (view, order, *, epoch, start, batch_size, rank, world_size, uneven, drop_last, steps_per_read, threads, prefetch_batches, prefetch_bytes, on_corrupt, split=None, memory=None))]
+    #[pyo3(signature = (view, order, plan, *, epoch, steps_per_read, threads, prefetch_batches, prefetch_bytes, on_corrupt, split=None, memory=None))]
     #[expect(clippy::too_many_arguments, reason = "the loader's options, by keyword")]
     fn new(
         py: Python<'_>,
         view: &View,
         order: &Order,
+        plan: &BatchPlan,
         epoch: u64,
-        start: u64,
-        batch_size: u64,
-        rank: u64,
-        world_size: u64,
-        uneven: &str,
-        drop_last: bool,
         steps_per_read: u64,
         threads: Option<usize>,
         prefetch_batches: u64,
@@ -111,11 +108,13 @@ impl Stream {
         split: Option<Vec<usize>>,
         memory: Option<&Memory>,
     ) -> PyResult<Self> {
-        let uneven = Uneven::parse(uneven).or_raise(py)?;
         let on_corrupt = OnCorrupt::parse(on_corrupt).or_raise(py)?;
         let order = order.order.clone();
-        let plan =
-            Plan::new(order.len(), start, batch_size, (rank, world_size), uneven, drop_last).or_raise(py)?;
+        let plan = plan.plan;
+        if plan.length() != order.len() {
+            let lengths = format!("{} positions, the order {}", plan.length(), order.len());
+            return Err(invalid(py, format!("the plan is for {lengths}; make it for this order")));
+        }
         let split = split.map(|widths| Split::new(&widths)).transpose().or_raise(py)?;
         let options = StreamOptions {
             epoch,
@@ -151,9 +150,9 @@ impl Stream {
         batch.map(|batch| SampleBatch::new(py, Arc::clone(&self.dataset), self.epoch, batch)).transpose()
     }
 
-    /// The samples of the next read, with their positions; an empty list at the end.
-    fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, Vec<u64>)> {
-        let Some(batch) = self.pull(py)? else { return Ok((PyList::empty(py), Vec::new())) };
+    /// The samples of the next read, and what is known of them; nothing at the end.
+    fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, BatchInfo)>> {
+        let Some(batch) = self.pull(py)? else { return Ok(None) };
         let columns = Arc::new(batch.metadata);
         let bytes = batch.payloads.buffer.as_slice();
         // Samples are never split; should they be, they would come out empty rather than wrong.
@@ -172,7 +171,14 @@ impl Stream {
             )
         });
         let list = PyList::new(py, samples.collect::<PyResult<Vec<_>>>()?)?;
-        Ok((list, batch.positions))
+        let members = Members {
+            epoch: self.epoch,
+            rows: batch.rows,
+            positions: batch.positions,
+            padding: batch.padding,
+            substituted: batch.substituted,
+        };
+        Ok(Some((list, BatchInfo::new(Arc::new(members)))))
     }
 
     fn substitutions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 import datasetrt as drt
 from tests.adapters import conformance
-from tests.adapters.conformance import CHECKS, CODEC, Check, numbered_dataset
+from tests.adapters.conformance import CHECKS, Check, Job, numbered_dataset, parted
 
 
 class CoreRun:
@@ -21,13 +23,18 @@ class CoreRun:
     def __init__(self, loader: drt.Loader[Any]) -> None:
         self.loader = loader
         self.batches = iter(loader)
+        self.padded: list[int] = []
 
     def __next__(self) -> list[int]:
         batch = next(self.batches, None)
         if batch is None:
             self.batches = iter(self.loader)
             batch = next(self.batches)
-        return _rows(batch)
+        rows, self.padded = _rows(batch, self.batches.last)
+        return rows
+
+    def padding(self) -> list[int]:
+        return self.padded
 
     def state(self) -> Any:
         return self.loader.state_dict()
@@ -36,42 +43,37 @@ class CoreRun:
         self.loader.close()
 
 
-def _rows(batch: drt.SampleBatch | list[dict[str, Any]]) -> list[int]:
-    if isinstance(batch, list):  # what a transform made
-        return [int(record["row"]) for record in batch]
-    rows: list[int] = CODEC.loads_batch(batch)["row"][~batch.padding].tolist()
-    return rows
+def _rows(
+    batch: dict[str, Any] | list[dict[str, Any]], info: drt.BatchInfo | None
+) -> tuple[list[int], list[int]]:
+    assert info is not None
+    rows = [record["row"] for record in batch] if isinstance(batch, list) else batch["row"]
+    return parted(rows, ~info.padding)
 
 
 class CoreDriver:
     """The loader itself."""
 
-    def make(
-        self,
-        dataset: drt.CachedDataset,
-        *,
-        global_batch: int,
-        sampler: drt.Sampler,
-        rank: int = 0,
-        world_size: int = 1,
-        decode: Any = CODEC,
-        state: Any = None,
-    ) -> CoreRun:
-        loader = dataset.loader(
-            batch_size=global_batch // world_size,
-            sampler=sampler,
-            # With the codec as transform, nothing would say which rows are padding.
-            transform=None if decode is CODEC else decode,
-            shard=drt.Shard(rank, world_size, uneven="pad"),
+    def __init__(self, uneven: Any = "pad") -> None:
+        self.uneven = uneven
+
+    def make(self, job: Job) -> CoreRun:
+        options: Any = {"transform": job.decode, "seeded": job.seeded}
+        loader = job.dataset.loader(
+            batch_size=job.batch_size,
+            sampler=job.sampler,
+            shard=drt.Shard(job.rank, job.world_size, self.uneven),
+            **options,
         )
-        if state is not None:
-            loader.load_state_dict(state)
+        if job.state is not None:
+            loader.load_state_dict(job.state)
         return CoreRun(loader)
 
 
+@pytest.mark.parametrize("uneven", ["pad", "fill"])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check: Check, tmp_path: Path) -> None:
-    check(CoreDriver(), numbered_dataset(tmp_path))
+def test_conformance(check: Check, uneven: str, tmp_path: Path) -> None:
+    check(CoreDriver(uneven), numbered_dataset(tmp_path))
 
 
 # Each check fails where its promise is broken
@@ -82,14 +84,15 @@ class Spoiled(CoreDriver):
 
     def __init__(
         self,
-        arguments: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        spoil: Callable[[Job], Job] = lambda job: job,
         run: Callable[[CoreRun], Any] = lambda run: run,
     ) -> None:
-        self.arguments = arguments
+        super().__init__()
+        self.spoil = spoil
         self.run = run
 
-    def make(self, dataset: drt.CachedDataset, **arguments: Any) -> Any:
-        return self.run(super().make(dataset, **self.arguments(arguments)))
+    def make(self, job: Job) -> Any:
+        return self.run(super().make(self.spoil(job)))
 
 
 class SameEpoch(CoreRun):
@@ -99,12 +102,12 @@ class SameEpoch(CoreRun):
         super().__init__(run.loader)
 
     def __next__(self) -> list[int]:
-        try:
-            return _rows(next(self.batches))
-        except StopIteration:
+        batch = next(self.batches, None)
+        if batch is None:
             self.loader.set_epoch(0)
             self.batches = iter(self.loader)
-            return _rows(next(self.batches))
+            batch = next(self.batches)
+        return _rows(batch, self.loader.last)[0]
 
 
 class ReadsAhead(CoreRun):
@@ -163,26 +166,44 @@ def _release() -> None:
     KEPT.clear()
 
 
-def _every_rank_takes_all(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {**arguments, "rank": 0, "world_size": 1}
+class KeepsQuiet(CoreRun):
+    """Says of no row that it is padding."""
+
+    def padding(self) -> list[int]:
+        return []
 
 
-def _weights_are_ignored(arguments: dict[str, Any]) -> dict[str, Any]:
-    sampler = arguments["sampler"]
-    if isinstance(sampler, drt.Weighted):
-        return {**arguments, "sampler": drt.Shuffle(sampler.seed)}
-    return arguments
+def _every_rank_takes_all(job: Job) -> Job:
+    return replace(job, rank=0, world_size=1)
 
 
-def _state_is_ignored(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {**arguments, "state": None}
+def _weights_are_ignored(job: Job) -> Job:
+    return (
+        replace(job, sampler=drt.Shuffle(job.sampler.seed)) if isinstance(job.sampler, drt.Weighted) else job
+    )
 
 
-def _state_is_moved(arguments: dict[str, Any]) -> dict[str, Any]:
-    state = arguments.get("state")
-    if state is None or arguments["world_size"] == 4:
-        return arguments
-    return {**arguments, "state": {**state, "position": max(0, state["position"] - 1)}}
+def _state_is_ignored(job: Job) -> Job:
+    return replace(job, state=None)
+
+
+def _state_is_moved(job: Job) -> Job:
+    if job.state is None or job.world_size == 4:
+        return job
+    return replace(job, state={**job.state, "position": max(0, job.state["position"] - 1)})
+
+
+def _seeds_begin_anew(job: Job) -> Job:
+    """Seeds that count what was drawn since the run began, as a generator of random numbers would."""
+    drawn = itertools.count()
+    if not job.seeded:
+        return job
+    return replace(
+        job,
+        decode=lambda sample, _: job.decode(
+            sample, int(job.sampler.transform_seeds(job.dataset, [next(drawn) % len(job.dataset)])[0])
+        ),
+    )
 
 
 FAULTS: list[tuple[Check, Spoiled]] = [
@@ -195,6 +216,8 @@ FAULTS: list[tuple[Check, Spoiled]] = [
     (conformance.state_is_that_of_the_core_loader, Spoiled(run=ReadsAhead)),
     (conformance.wrong_state_is_refused, Spoiled(_state_is_ignored)),
     (conformance.weights_are_honoured, Spoiled(_weights_are_ignored)),
+    (conformance.padding_is_the_start_of_the_epoch, Spoiled(run=lambda run: KeepsQuiet(run.loader))),
+    (conformance.seeds_are_those_of_the_core_loader, Spoiled(_seeds_begin_anew)),
     (conformance.errors_of_decode_name_the_sample, Spoiled(run=EndsQuietly)),
     (conformance.nothing_is_leaked, Spoiled(run=_keep_a_thread)),
     (conformance.nothing_is_leaked, Spoiled(run=_keep_a_descriptor)),

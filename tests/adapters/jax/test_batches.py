@@ -43,7 +43,7 @@ def test_the_tail_is_dropped_or_padded(ds: drt.CachedDataset, codec: Any, tail: 
     if tail == "pad":
         last = found[-1]
         assert last["mask"].tolist() == [True] * 2 + [False] * 14
-        assert last["y"].tolist() == [48, 49, *[49] * 14]
+        assert last["y"].tolist() == [48, 49, *range(14)], "padding is the start of the epoch"
     else:
         assert "mask" not in found[0]
 
@@ -227,8 +227,8 @@ def test_host_columns_are_padded_too(make: Make) -> None:
         num_epochs=2,
     )
     for batch in it:
-        assert batch["name"].tolist() == ["n0", "n1", "n2", "n2"]
-        assert batch["maybe"].tolist() == [None, 1, 2, 2]
+        assert batch["name"].tolist() == ["n0", "n1", "n2", "n0"]
+        assert batch["maybe"].tolist() == [None, 1, 2, None]
     assert it.element_spec.keys() == {"data", "mask"}
 
 
@@ -248,10 +248,18 @@ def test_a_damaged_sample_is_an_error_or_replaced(
     arguments: dict[str, Any] = {"global_batch": 16, "decode": codec, "shuffle": False, "tail": "pad"}
     with pytest.raises(drt.CorruptionError, match=f"sample {damaged}"):
         list(drtj.batches(fresh, num_epochs=1, **arguments))
-    it = drtj.batches(fresh, num_epochs=1, on_corrupt="substitute", columns=["n"], **arguments)
+    arguments |= {"on_corrupt": "substitute", "columns": ["n"], "substituted_key": "stand_in"}
+    it = drtj.batches(fresh, num_epochs=1, **arguments)
     assert it.element_spec["x"].shape == (16, 3)
-    found = np.concatenate([batch["y"][batch["mask"]] for batch in it])
+    assert it.element_spec["stand_in"].dtype == bool
+    read = list(it)
+    found, stand_in = (
+        np.concatenate([batch[name][batch["mask"]] for batch in read]) for name in ("y", "stand_in")
+    )
     assert np.flatnonzero(found != np.arange(50)).tolist() == [damaged]
+    assert np.flatnonzero(stand_in).tolist() == [damaged]
+    with pytest.raises(drt.InvalidInputError, match="another substituted_key"):
+        next(drtj.batches(fresh, **{**arguments, "substituted_key": "y"}))
     assert f"sample {damaged} of cache" in caplog.text
 
 
@@ -466,3 +474,12 @@ def test_a_closed_iterator_says_so(ds: drt.CachedDataset, codec: Any) -> None:
     it.close()
     with pytest.raises(ValueError, match="closed"):
         next(it)
+
+
+def test_a_seed_needs_a_function_that_takes_it(ds: drt.CachedDataset, codec: Any) -> None:
+    for make in (drtj.batches, lambda ds, **given: drtj.GrainBatchSource(ds, num_epochs=1, **given)):
+        for decode in (None, codec):
+            with pytest.raises(drt.InvalidInputError, match="seeded=True needs a decode"):
+                make(ds, global_batch=4, decode=decode, seeded=True)
+        with pytest.raises(drt.InvalidInputError, match="seeded = 1 is a int"):
+            make(ds, global_batch=4, decode=lambda sample: 1, seeded=1)

@@ -11,9 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-import datasetrt as drt
 import datasetrt_jax as drtj
-from tests.adapters.conformance import CHECKS, CODEC, Check, Run, numbered_dataset
+from tests.adapters.conformance import CHECKS, Check, Job, Run, numbered_dataset, parted
 
 
 class BatchRun:
@@ -21,11 +20,15 @@ class BatchRun:
 
     def __init__(self, it: Any) -> None:
         self.it = it
+        self.padded: list[int] = []
 
     def __next__(self) -> list[int]:
         batch = next(self.it)
-        rows, mask = np.asarray(batch["row"]), np.asarray(batch["mask"])
-        return list(map(int, rows[mask]))
+        rows, self.padded = parted(np.asarray(batch["row"]), np.asarray(batch["mask"]))
+        return rows
+
+    def padding(self) -> list[int]:
+        return self.padded
 
     def state(self) -> Any:
         return self.it.get_state()
@@ -37,38 +40,31 @@ class BatchRun:
 class Batches:
     """NumPy batches."""
 
-    def make(
-        self,
-        dataset: drt.CachedDataset,
-        *,
-        global_batch: int,
-        sampler: drt.Sampler,
-        rank: int = 0,
-        world_size: int = 1,
-        decode: Any = CODEC,
-        state: Any = None,
-    ) -> Run:
-        it = drtj.batches(
-            dataset,
-            global_batch=global_batch,
-            sampler=sampler,
-            decode=decode,
-            tail="pad",
-            process_index=rank,
-            process_count=world_size,
-        )
-        if state is not None:
-            it.set_state(state)
-        return BatchRun(self.finished(it, rank, world_size))
+    uneven = "fill"
 
-    def finished(self, it: drtj.BatchIterator, rank: int, world_size: int) -> Any:
+    def make(self, job: Job) -> Run:
+        it = drtj.batches(
+            job.dataset,
+            global_batch=job.global_batch,
+            sampler=job.sampler,
+            decode=job.decode,
+            seeded=job.seeded,
+            tail="pad",
+            process_index=job.rank,
+            process_count=job.world_size,
+        )
+        if job.state is not None:
+            it.set_state(job.state)
+        return BatchRun(self.finished(it, job.world_size))
+
+    def finished(self, it: drtj.BatchIterator, world_size: int) -> Any:
         return it
 
 
 class DeviceBatches(Batches):
     """Global arrays, of which a rank holds its part: one of several processes is played by some rows."""
 
-    def finished(self, it: drtj.BatchIterator, rank: int, world_size: int) -> Any:
+    def finished(self, it: drtj.BatchIterator, world_size: int) -> Any:
         if world_size > 1:
             return it  # one process cannot hold a part of a global array; see test_processes.py
         return drtj.device_batches(it, jax.sharding.SingleDeviceSharding(jax.devices()[0]))
@@ -81,10 +77,15 @@ class GrainRun:
         self.source = source
         options = grain.ReadOptions(num_threads=2, prefetch_buffer_size=2)
         self.it = iter(grain.MapDataset.source(source).to_iter_dataset(options))
+        self.padded: list[int] = []
 
     def __next__(self) -> list[int]:
         batch = next(self.it)
-        return list(map(int, batch["row"][batch["mask"]]))
+        rows, self.padded = parted(batch["row"], batch["mask"])
+        return rows
+
+    def padding(self) -> list[int]:
+        return self.padded
 
     def state(self) -> Any:
         return self.source.state_at(json.loads(json.dumps(self.it.get_state()))["next_index"])
@@ -96,27 +97,20 @@ class GrainRun:
 class Grain:
     """grain over whole batches."""
 
-    def make(
-        self,
-        dataset: drt.CachedDataset,
-        *,
-        global_batch: int,
-        sampler: drt.Sampler,
-        rank: int = 0,
-        world_size: int = 1,
-        decode: Any = CODEC,
-        state: Any = None,
-    ) -> Run:
+    uneven = "fill"
+
+    def make(self, job: Job) -> Run:
         source = drtj.GrainBatchSource(
-            dataset,
-            global_batch=global_batch,
+            job.dataset,
+            global_batch=job.global_batch,
             num_epochs=100,
-            start=state,
-            sampler=sampler,
-            decode=decode,
+            start=job.state,
+            sampler=job.sampler,
+            decode=job.decode,
+            seeded=job.seeded,
             tail="pad",
-            process_index=rank,
-            process_count=world_size,
+            process_index=job.rank,
+            process_count=job.world_size,
         )
         return GrainRun(source)
 

@@ -338,5 +338,11 @@ def test_damage_can_be_substituted(records: drt.CachedDataset, tmp_path: Path) -
     damaged = drt.open_dataset(folder)
     with pytest.raises(tf.errors.OpError, match="CorruptionError"):
         list(drtf.dataset(damaged, 10, decode=CODEC))
-    found = _ys(drtf.dataset(damaged, 10, decode=CODEC, on_corrupt="substitute"))
-    assert sum(map(len, found)) == ROWS
+    options: Any = {"decode": CODEC, "shuffle": False, "on_corrupt": "substitute"}
+    batches = list(drtf.dataset(damaged, 10, substituted_key="stand_in", **options))
+    found = np.concatenate([batch["y"].numpy() for batch in batches])
+    stand_in = np.concatenate([batch["stand_in"].numpy() for batch in batches])
+    assert (len(found), stand_in.sum()) == (ROWS, 1)
+    assert np.flatnonzero(found != np.arange(ROWS)).tolist() == np.flatnonzero(stand_in).tolist()
+    with pytest.raises(drt.InvalidInputError, match="substituted_key = 'y' is the name of a column"):
+        drtf.dataset(damaged, 10, substituted_key="y", **options)

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-import datasetrt as drt
 import datasetrt_torch as drtt
-from tests.adapters.conformance import CHECKS, CODEC, Check, Decode, numbered_dataset
+from tests.adapters.conformance import CHECKS, Check, Job, numbered_dataset, parted
 
 
 class NativeRun:
@@ -20,6 +19,7 @@ class NativeRun:
     def __init__(self, loader: drtt.NativeLoader) -> None:
         self.loader = loader
         self.batches = iter(loader)
+        self.padded: list[int] = []
 
     def __next__(self) -> list[int]:
         batch = next(self.batches, None)
@@ -27,8 +27,14 @@ class NativeRun:
             self.batches = iter(self.loader)
             batch = next(self.batches)
         assert isinstance(batch["row"], torch.Tensor)
-        rows: list[int] = batch["row"][batch.get("mask", slice(None))].tolist()
+        assert self.loader.last is not None
+        mask = batch["mask"].tolist() if "mask" in batch else [True] * len(batch["row"])
+        assert mask == (~self.loader.last.padding).tolist()
+        rows, self.padded = parted(batch["row"].tolist(), mask)
         return rows
+
+    def padding(self) -> list[int]:
+        return self.padded
 
     def state(self) -> Any:
         return self.loader.state_dict()
@@ -40,28 +46,20 @@ class NativeRun:
 class NativeDriver:
     def __init__(self, tail: Any) -> None:
         self.tail = tail
+        self.uneven = "fill" if tail == "pad" else "pad"
 
-    def make(
-        self,
-        dataset: drt.CachedDataset,
-        *,
-        global_batch: int,
-        sampler: drt.Sampler,
-        rank: int = 0,
-        world_size: int = 1,
-        decode: Decode = CODEC,
-        state: Any = None,
-    ) -> NativeRun:
+    def make(self, job: Job) -> NativeRun:
         loader = drtt.NativeLoader(
-            dataset,
-            global_batch // world_size,
-            decode=decode,
-            sampler=sampler,
+            job.dataset,
+            job.batch_size,
+            decode=job.decode,
+            seeded=job.seeded,
+            sampler=job.sampler,
             tail=self.tail,
-            sharding=drtt.ShardSpec(rank, world_size),
+            sharding=drtt.ShardSpec(job.rank, job.world_size),
         )
-        if state is not None:
-            loader.load_state_dict(state)
+        if job.state is not None:
+            loader.load_state_dict(job.state)
         return NativeRun(loader)
 
 
@@ -74,6 +72,7 @@ class DataLoaderRun:
         self.length = length
         self.batches: Iterator[Any] | None = None
         self.left = 0
+        self.padded: list[int] = []
 
     def __next__(self) -> list[int]:
         if self.left == 0:
@@ -82,7 +81,14 @@ class DataLoaderRun:
         self.left -= 1
         assert self.batches is not None
         batch = next(self.batches, None)
-        return [] if batch is None else batch["row"].tolist()
+        if batch is None:
+            self.padded = []
+            return []
+        rows, self.padded = parted(batch["row"].tolist(), batch["real"].tolist())
+        return rows
+
+    def padding(self) -> list[int]:
+        return self.padded
 
     def state(self) -> Any:
         return self.loader.sampler.state_dict()
@@ -92,39 +98,33 @@ class DataLoaderRun:
 
 
 class DataLoaderDriver:
-    def __init__(self, output: Any, stateful: bool) -> None:
+    def __init__(self, output: Any, stateful: bool, uneven: Any) -> None:
         self.output = output
         self.stateful = stateful
+        self.uneven = uneven
 
-    def make(
-        self,
-        dataset: drt.CachedDataset,
-        *,
-        global_batch: int,
-        sampler: drt.Sampler,
-        rank: int = 0,
-        world_size: int = 1,
-        decode: Decode = CODEC,
-        state: Any = None,
-    ) -> DataLoaderRun:
+    def make(self, job: Job) -> DataLoaderRun:
         loader = drtt.make_dataloader(
-            drtt.TorchDataset(dataset, decode=decode, output=self.output),
-            global_batch // world_size,
-            sampler=sampler,
-            sharding=drtt.ShardSpec(rank, world_size),
-            uneven="keep",  # nothing in a DataLoader's batch could say which rows are padding
+            drtt.TorchDataset(
+                job.dataset, decode=job.decode, seeded=job.seeded, output=self.output, mask_key="real"
+            ),
+            job.batch_size,
+            sampler=job.sampler,
+            sharding=drtt.ShardSpec(job.rank, job.world_size),
+            uneven=self.uneven,
             stateful=self.stateful,
         )
-        if state is not None:
-            loader.sampler.load_state_dict(state)  # type: ignore[attr-defined]
-        return DataLoaderRun(loader, global_batch, len(sampler.indices(dataset)))
+        if job.state is not None:
+            loader.sampler.load_state_dict(job.state)  # type: ignore[attr-defined]
+        return DataLoaderRun(loader, job.global_batch, len(job.sampler.indices(job.dataset)))
 
 
 DRIVERS = {
     "native, short": NativeDriver("short"),
     "native, pad": NativeDriver("pad"),
-    "dataloader": DataLoaderDriver("samples", stateful=False),
-    "stateful dataloader of columns": DataLoaderDriver("columns", stateful=True),
+    "dataloader": DataLoaderDriver("samples", stateful=False, uneven="keep"),
+    "dataloader, pad": DataLoaderDriver("samples", stateful=False, uneven="pad"),
+    "stateful dataloader of columns": DataLoaderDriver("columns", stateful=True, uneven="fill"),
 }
 
 

@@ -128,7 +128,7 @@ def test_ranks_get_equally_many(records: drt.CachedDataset) -> None:
 
 
 def test_evaluation_on_several_ranks_has_to_say_what_uneven_means(records: drt.CachedDataset) -> None:
-    with pytest.raises(drt.InvalidInputError, match="uneven='pad', 'drop' or 'keep'"):
+    with pytest.raises(drt.InvalidInputError, match="uneven='pad', 'fill', 'drop' or 'keep'"):
         drtt.EpochSampler(records, shuffle=False, sharding=drtt.ShardSpec(0, 2))
     drtt.EpochSampler(records, shuffle=False, sharding=drtt.ShardSpec(0, 2), uneven="keep")
 
@@ -265,7 +265,7 @@ def test_a_plain_dataloader_of_this_process_resumes(records: drt.CachedDataset) 
         ({"batch_size": True}, "at least 1"),
         ({"seed": -1}, "seed = -1"),
         ({"weights": [1.0]}, "weights"),
-        ({"uneven": "wrap"}, "'pad' or 'drop' or 'keep'"),
+        ({"uneven": "wrap"}, "'pad' or 'fill' or 'drop' or 'keep'"),
         ({"sharding": "yes"}, "'auto' or 'none'"),
         ({"sharding": drtt.ShardSpec(0, 2, "drop"), "uneven": "pad"}, "say it once"),
     ],

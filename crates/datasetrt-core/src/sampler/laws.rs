@@ -246,6 +246,12 @@ fn positions_and_rows_are_checked() {
         }
         assert_eq!(out, [7; 3], "a refused fill changes nothing");
         order.fill(10, &mut []).unwrap();
+        let mut found = [0; 5];
+        order.look_up(&[9, 0, 1, 2, 9], &mut found).unwrap();
+        assert_eq!(found, [9, 0, 1, 2, 9].map(|position| order.at(position).unwrap()));
+        assert!(order.look_up(&[1, 10], &mut [0; 2]).is_err());
+        assert!(order.look_up(&[u64::MAX, 0], &mut [0; 2]).is_err());
+        assert!(order.look_up(&[1], &mut [0; 2]).is_err());
         let (kind, message) = refused(order.position_of(10));
         assert_eq!(
             (kind, message.as_str()),

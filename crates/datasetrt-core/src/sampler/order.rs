@@ -255,6 +255,29 @@ impl EpochOrder {
         Ok(())
     }
 
+    /// The rows at any positions, one for each entry of `out`; runs of neighbours are looked up together.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the two differ in length, `IndexOutOfRange` if the order has not all of these
+    /// positions.
+    pub fn look_up(&self, positions: &[u64], out: &mut [u64]) -> Result<()> {
+        if positions.len() != out.len() {
+            return Err(invalid(format!(
+                "{} positions for {} rows; give one each",
+                positions.len(),
+                out.len()
+            )));
+        }
+        let mut rest = out;
+        for run in positions.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
+            let Some((now, later)) = rest.split_at_mut_checked(run.len()) else { break };
+            self.fill(run.first().copied().unwrap_or_default(), now)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
     /// The position at which a row is read.
     ///
     /// # Errors

@@ -32,6 +32,8 @@ impl OnCorrupt {
 /// A damaged sample and what took its place.
 #[derive(Clone, Debug)]
 pub struct Substitution {
+    /// Its place in the batch.
+    pub place: usize,
     /// Its position in the epoch.
     pub position: u64,
     /// Its row.
@@ -55,6 +57,8 @@ pub struct Batch {
     pub positions: Vec<u64>,
     /// Whether a sample only fills up the batch.
     pub padding: Vec<bool>,
+    /// Whether another sample was damaged, and this one is here in its place.
+    pub substituted: Vec<bool>,
     /// Their bytes.
     pub payloads: Payloads,
     /// Their metadata.
@@ -84,6 +88,7 @@ impl Batch {
         let metadata = dataset.metadata(&rows, &globals)?;
         Ok(Batch {
             padding: vec![false; rows.len()],
+            substituted: vec![false; rows.len()],
             rows,
             globals,
             positions: Vec::new(),
@@ -141,24 +146,18 @@ impl Source {
             padding.extend((0..step.positions.len()).map(|at| at >= real));
             positions.extend(step.positions);
         }
-        let mut rows = self.rows(&positions)?;
-        let (globals, payloads, substitutions) = self.payloads(&positions, &mut rows)?;
-        let metadata = self.dataset.metadata(&rows, &globals)?;
-        Ok(Batch { rows, globals, positions, padding, payloads, metadata, substitutions })
-    }
-
-    /// Rows at positions; runs of neighbouring positions are looked up together.
-    fn rows(&self, positions: &[u64]) -> Result<Vec<u64>> {
         let mut rows = vec![0; positions.len()];
-        let mut rest = rows.as_mut_slice();
-        for run in positions.chunk_by(|a, b| a + 1 == *b) {
-            let Some((out, others)) = rest.split_at_mut_checked(run.len()) else { break };
-            self.epoch_order.fill(run.first().copied().unwrap_or_default(), out)?;
-            rest = others;
+        self.epoch_order.look_up(&positions, &mut rows)?;
+        let (globals, payloads, substitutions) = self.payloads(&positions, &mut rows)?;
+        let mut substituted = vec![false; rows.len()];
+        for found in &substitutions {
+            substituted.get_mut(found.place).into_iter().for_each(|it| *it = true);
         }
-        Ok(rows)
+        let metadata = self.dataset.metadata(&rows, &globals)?;
+        Ok(Batch { rows, globals, positions, padding, substituted, payloads, metadata, substitutions })
     }
 
+    /// Reads rows, and puts others in the place of damaged ones.
     fn payloads(
         &self,
         positions: &[u64],
@@ -183,12 +182,14 @@ impl Source {
             let (Some(row), Some(global)) = (rows.get_mut(place), globals.get_mut(place)) else {
                 return Err(error);
             };
-            let tried = substitutions.iter().filter(|s| s.position == position).count() as u64;
+            // By place: a position may be there again as padding, and has the same replacement there.
+            let tried = substitutions.iter().filter(|found| found.place == place).count() as u64;
             if tried >= MOST_ATTEMPTS {
                 return Err(error);
             }
             let replacement = self.order.substitute(self.options.epoch, position, tried);
-            substitutions.push(Substitution { position, row: *row, global: *global, replacement, error });
+            let found = Substitution { place, position, row: *row, global: *global, replacement, error };
+            substitutions.push(found);
             *row = replacement;
             *global = self.dataset.global(replacement)?;
         }

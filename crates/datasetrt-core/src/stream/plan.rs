@@ -16,6 +16,8 @@ pub enum Uneven {
     Drop,
     /// Each position once; ranks may differ by one sample, and so by one batch.
     Keep,
+    /// Every batch is full: the last global batch is filled up with positions from the start of the epoch.
+    Fill,
 }
 
 impl Uneven {
@@ -25,7 +27,8 @@ impl Uneven {
             "pad" => Ok(Uneven::Pad),
             "drop" => Ok(Uneven::Drop),
             "keep" => Ok(Uneven::Keep),
-            _ => Err(invalid(format!("uneven is '{name}'; choose 'pad', 'drop' or 'keep'"))),
+            "fill" => Ok(Uneven::Fill),
+            _ => Err(invalid(format!("uneven is '{name}'; choose 'pad', 'drop', 'keep' or 'fill'"))),
         }
     }
 }
@@ -95,9 +98,20 @@ impl Plan {
         (self.length - self.start) % self.global()
     }
 
+    /// Positions in an epoch.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Number of steps of this rank.
     pub fn steps(&self) -> u64 {
         self.full_steps() + u64::from(self.last_share().end > self.last_share().start)
+    }
+
+    /// Samples of all steps of this rank, padding included.
+    pub fn samples(&self) -> u64 {
+        let share = self.last_share();
+        self.full_steps() * self.batch + (share.end - share.start)
     }
 
     /// This rank's part of the last, unfull global batch, relative to its start; beyond the remainder it is padding.
@@ -110,6 +124,7 @@ impl Plan {
             Uneven::Pad => rest.div_ceil(self.world),
             Uneven::Drop => rest / self.world,
             Uneven::Keep => return share(rest, self.rank, self.world),
+            Uneven::Fill => self.batch,
         };
         self.rank * each..(self.rank + 1) * each
     }
@@ -177,7 +192,7 @@ mod tests {
     }
 
     fn modes() -> impl Strategy<Value = Uneven> {
-        prop_oneof![Just(Uneven::Pad), Just(Uneven::Drop), Just(Uneven::Keep)]
+        prop_oneof![Just(Uneven::Pad), Just(Uneven::Drop), Just(Uneven::Keep), Just(Uneven::Fill)]
     }
 
     proptest! {
@@ -197,10 +212,13 @@ mod tests {
             }
             for plan in &plans {
                 prop_assert!(plan.step(plan.steps()).positions.is_empty());
+                let samples: usize = (0..plan.steps()).map(|step| plan.step(step).positions.len()).sum();
+                prop_assert_eq!(samples as u64, plan.samples());
                 for step in 0..plan.steps() {
                     let found = plan.step(step);
                     prop_assert!(!found.positions.is_empty() && found.positions.len() as u64 <= batch);
                     prop_assert!(found.positions.iter().all(|p| *p < length));
+                    prop_assert!(uneven != Uneven::Fill || found.positions.len() as u64 == batch);
                     prop_assert_eq!(plan.position_after(step + 1), plans[0].position_after(step + 1));
                 }
             }
@@ -225,6 +243,18 @@ mod tests {
         assert_eq!(last[0], Step { positions: vec![8], padding: 0 });
         assert_eq!(last[2], Step { positions: vec![0], padding: 1 });
         assert_eq!(last[3], Step { positions: vec![1], padding: 1 });
+    }
+
+    #[test]
+    fn a_filled_global_batch_does_not_depend_on_the_ranks() {
+        let whole = ranks(7, 0, 12, 1, Uneven::Fill, false)[0].step(0);
+        assert_eq!(whole, Step { positions: vec![0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4], padding: 5 });
+        for world in [2, 3, 4, 6] {
+            let parts: Vec<_> =
+                ranks(7, 0, 12 / world, world, Uneven::Fill, false).iter().map(|p| p.step(0)).collect();
+            assert_eq!(parts.iter().map(|p| p.padding).sum::<u64>(), 5);
+            assert_eq!(parts.into_iter().flat_map(|p| p.positions).collect::<Vec<_>>(), whole.positions);
+        }
     }
 
     #[test]

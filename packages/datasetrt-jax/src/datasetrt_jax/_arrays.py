@@ -32,9 +32,3 @@ def cast(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     result = aligned_empty(array.shape, dtype)
     np.copyto(result, array, casting="unsafe")
     return result
-
-
-def rows_of(array: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-    """An aligned copy of some rows."""
-    result = aligned_empty((len(rows), *array.shape[1:]), array.dtype)
-    return np.take(array, rows, axis=0, out=result, mode="clip")

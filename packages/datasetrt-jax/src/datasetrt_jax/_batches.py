@@ -10,10 +10,10 @@ import datasetrt as drt
 
 from ._decode import Columns, Decode
 from ._dtypes import DtypePolicy
-from ._feed import Feed, OnCorrupt, check_count, make_plan, names
+from ._feed import Feed, OnCorrupt, check_count, checked_plan, names
 from ._orbax import load_state, save_state
-from ._order import Source, epoch_length, opened, ordered
-from ._plan import Part, Place, Tail
+from ._order import Source, opened, ordered
+from ._plan import Place, Step, Tail
 from ._processes import Processes, local_batch
 from ._spec import Batch, ShapeDtype, check_spec
 
@@ -26,6 +26,7 @@ def batches(
     *,
     global_batch: int,
     decode: Decode | None = None,
+    seeded: bool = False,
     columns: Sequence[str] = (),
     host_columns: Sequence[str] = (),
     sampler: drt.Sampler | None = None,
@@ -35,6 +36,7 @@ def batches(
     num_epochs: int | None = None,
     tail: Tail = "drop",
     mask_key: str = "mask",
+    substituted_key: str | None = None,
     pad_to: Mapping[str, tuple[int, ...]] | None = None,
     dtype_policy: DtypePolicy = "jax",
     process_index: int | None = None,
@@ -59,6 +61,8 @@ def batches(
             then called ``"data"``. A codec that unpacks whole batches, such as `Record`, costs no
             Python call a sample. None takes the dataset's transform; without either, ``"data"`` is the
             payloads' bytes, uint8 of shape ``(n, size)``.
+        seeded: Call ``decode(sample, seed)``, with the seeds of the core's loader: functions of the sampler's
+            seed, the epoch and the position alone, whatever the number of processes.
         columns: Metadata columns to add, of numbers and without missing values.
         host_columns: Columns that stay on the host and may hold text or objects.
         sampler: The order; excludes the next three.
@@ -66,9 +70,11 @@ def batches(
         seed: Seed of the order.
         weights: Draw by these with `Weighted`: what `CachedDataset.with_weights` takes, such as ``"weight"``.
         num_epochs: Epochs from epoch 0 on, also after a state is set; None never ends.
-        tail: ``"drop"`` leaves out a last global batch that is not full; ``"pad"`` fills it up by repeating
-            the last sample, and adds a bool column that is False for padding.
+        tail: ``"drop"`` leaves out a last global batch that is not full; ``"pad"`` fills it up with samples
+            from the start of the epoch, and adds a bool column that is False for padding.
         mask_key: Name of that column.
+        substituted_key: Name of a bool column that is True where a sample stands in for a damaged one; None
+            leaves it out.
         pad_to: Column to shape: arrays of samples are filled up to it with zeros.
         dtype_policy: ``"jax"`` makes 64-bit numbers 32-bit, as JAX does, but refuses values that do not fit;
             ``"keep"`` leaves them, for JAX with x64.
@@ -90,7 +96,7 @@ def batches(
         ...     print(batch["label"], batch["mask"])
         [0 1 2 3] [ True  True  True  True]
         [4 5 6 7] [ True  True  True  True]
-        [8 9 9 9] [ True  True False False]
+        [8 9 0 1] [ True  True False False]
     """
     rows, decode = opened(source, decode)
     dataset, order = ordered(rows, sampler, shuffle, seed, weights)
@@ -100,9 +106,10 @@ def batches(
         names("host_columns", host_columns),
         dict(pad_to or {}),
         dtype_policy,
+        seeded,
     )
-    plan = make_plan(epoch_length(dataset, order), global_batch, tail)
-    feed = Feed(dataset, order, plan, work, mask_key, prefetch, threads, on_corrupt)
+    plan = checked_plan(dataset, order, global_batch, tail)
+    feed = Feed(dataset, order, plan, work, mask_key, prefetch, threads, on_corrupt, substituted_key)
     epochs = None if num_epochs is None else check_count("num_epochs", num_epochs)
     return BatchIterator(feed, Processes(process_index, process_count), epochs)
 
@@ -136,7 +143,7 @@ class BatchIterator(Iterator[Batch]):
         self._spec: dict[str, ShapeDtype] | None = None
         self._stream: drt.LoaderIterator[drt.SampleBatch] | None = None
         # What is being handed out; it stays until that succeeds.
-        self._pending: tuple[drt.SampleBatch, Part] | None = None
+        self._pending: drt.SampleBatch | None = None
         self._shares: tuple[int, int] | None = None
         self._closed = False
         if processes.count is not None:
@@ -151,8 +158,8 @@ class BatchIterator(Iterator[Batch]):
             raise StopIteration
         if self._pending is None:
             self._pending = self._read(place)
-        samples, part = self._pending
-        batch = self._feed.finished(samples, part, self.local_batch)
+        samples = self._pending
+        batch = self._feed.finished(samples, Step(samples.epoch, samples.positions, samples.padding))
         check_spec(batch, self._known_spec(batch), f"at position {place.position} of epoch {place.epoch}")
         self._pending = None
         self._last = place
@@ -383,15 +390,10 @@ class BatchIterator(Iterator[Batch]):
             f"epoch {self._place.epoch}, position {self._place.position})"
         )
 
-    def _read(self, place: Place) -> tuple[drt.SampleBatch, Part]:
-        index, count = self.share
-        plan = self._feed.plan
-        part = plan.part(place.position, index, count)
-        if place.position + plan.global_batch > plan.length:
-            return self._feed.read_once(place.epoch, part), part
+    def _read(self, place: Place) -> drt.SampleBatch:
         if self._stream is None:
-            self._stream = self._feed.stream(place, index, count)
-        return next(self._stream), part
+            self._stream = self._feed.stream(place, *self.share)
+        return next(self._stream)
 
     def _known_spec(self, batch: Batch) -> dict[str, ShapeDtype]:
         # The first batch is as good as the first sample, and has been decoded already.

@@ -16,8 +16,9 @@ from ._dtypes import DtypePolicy, check_numeric, narrowed
 from ._errors import StaticShapeError, invalid
 from ._spec import Batch
 
-#: A codec, or a function of a sample that returns a dict of arrays (or one array, which is called "data").
-Decode: TypeAlias = drt.codecs.Codec[Any] | Callable[[drt.CachedSample], Any]
+#: A codec, or a function of a sample (and a seed, where ``seeded``) that returns a dict of arrays (or one
+#: array, which is called "data").
+Decode: TypeAlias = drt.codecs.Codec[Any] | Callable[..., Any]
 
 #: The name of what has none: an array that decode returns, or payloads that are not decoded.
 DATA = "data"
@@ -33,6 +34,7 @@ class Columns:
         host_columns: Columns, of metadata or from decode, that are not for devices and may hold anything.
         pad_to: Shapes to which arrays of a sample are filled up with zeros.
         policy: ``"jax"`` for 32 bits where values fit; ``"keep"`` for the dtypes as they are.
+        seeded: Whether ``decode`` takes a seed.
     """
 
     decode: Decode | None
@@ -40,10 +42,11 @@ class Columns:
     host_columns: tuple[str, ...] = ()
     pad_to: Mapping[str, tuple[int, ...]] | None = None
     policy: DtypePolicy = "jax"
+    seeded: bool = False
 
-    def __call__(self, batch: drt.SampleBatch) -> Batch:
+    def __call__(self, batch: drt.SampleBatch, seeds: Sequence[int] | None = None) -> Batch:
         """The columns of a batch: numbers of one shape a column, aligned and writable."""
-        found = self._decoded(batch)
+        found = self._decoded(batch, seeds)
         for name in self.columns:
             if name in found:
                 raise invalid(f"column {name!r} comes from decode and from the metadata; rename one of them")
@@ -53,7 +56,7 @@ class Columns:
                 found[name] = stored_column(name, batch.metadata)
         return {name: self._settled(name, column, batch) for name, column in found.items()}
 
-    def _decoded(self, batch: drt.SampleBatch) -> Batch:
+    def _decoded(self, batch: drt.SampleBatch, seeds: Sequence[int] | None) -> Batch:
         decode = self.decode
         if decode is None:
             return {DATA: _bytes_of(batch)}
@@ -66,7 +69,7 @@ class Columns:
             return self._stacked(whole, batch)
         if isinstance(decode, drt.codecs.Codec):
             return self._stacked(_each(decode.loads, batch.payloads, batch), batch)
-        return self._stacked(_each(decode, batch, batch), batch)
+        return self._stacked(_each(decode, batch, batch, seeds), batch)
 
     def _stacked(self, values: Sequence[Any], batch: drt.SampleBatch) -> Batch:
         records = [value if isinstance(value, Mapping) else {DATA: value} for value in values]
@@ -146,12 +149,14 @@ def decoded_sample(decode: Decode, sample: drt.CachedSample) -> Any:
         raise
 
 
-def _each(function: Callable[[Any], Any], items: Any, batch: drt.SampleBatch) -> list[Any]:
-    """Call a function of each sample; what it raises says which sample that was."""
+def _each(
+    function: Callable[..., Any], items: Any, batch: drt.SampleBatch, seeds: Sequence[int] | None = None
+) -> list[Any]:
+    """Call a function of each sample (and its seed); what it raises says which sample that was."""
     results: list[Any] = []
     try:
-        for item in items:
-            results.append(function(item))
+        for at, item in enumerate(items):
+            results.append(function(item) if seeds is None else function(item, seeds[at]))
     except StopIteration as error:
         raise _stopped(sample_name(batch, len(results))) from error
     except Exception as error:

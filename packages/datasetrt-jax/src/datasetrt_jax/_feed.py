@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 import datasetrt as drt
 
-from ._arrays import aligned_empty, rows_of
+from ._arrays import aligned
 from ._decode import Columns, InColumns, stored_column
 from ._dtypes import DtypePolicy
 from ._errors import invalid
-from ._plan import Part, Place, Plan, Tail
+from ._plan import Place, Plan, Step, Tail, make_plan
 from ._spec import Batch, ShapeDtype
 
 OnCorrupt: TypeAlias = Literal["raise", "substitute"]
 
-_WHOLE = drt.Shard()
+_WHOLE = drt.Shard(uneven="fill")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Feed:
     prefetch: int = 2
     threads: int | None = None
     on_corrupt: OnCorrupt = "raise"
+    substituted_key: str | None = None
 
     _state: drt.LoaderState = field(init=False, repr=False)
 
@@ -44,6 +45,7 @@ class Feed:
             drt.codecs.check(self.dataset, self.work.decode)
         elif self.work.decode is not None and not callable(self.work.decode):
             raise invalid(f"decode = {self.work.decode!r} is neither a codec nor a function of a sample")
+        _check_seeded(self.work)
         # The loader checks the rest: prefetch, threads, on_corrupt.
         loader = self._loader(self.plan.global_batch, _WHOLE)
         object.__setattr__(self, "_state", loader.state_dict())
@@ -62,7 +64,8 @@ class Feed:
 
     def _first_sample(self) -> drt.SampleBatch:
         # By the loader, which knows what to do about a sample that cannot be read.
-        return self.read_once(0, Part(0, 1, 1))
+        with iter(self._loader(1, ahead=0)) as stream:
+            return next(stream)
 
     def state_at(self, place: Place) -> drt.LoaderState:
         """The state of datasetrt's loader where a place is next."""
@@ -81,44 +84,46 @@ class Feed:
         return Place(checked["epoch"], checked["position"])
 
     def stream(self, place: Place, index: int, count: int) -> drt.LoaderIterator[drt.SampleBatch]:
-        """This process's parts of the full global batches from a place to the end of its epoch."""
-        local = self.plan.global_batch // count
-        return self._open(place, self._loader(local, drt.Shard(index, count, uneven="drop"), drop_last=True))
+        """This process's parts of the global batches from a place to the end of its epoch."""
+        loader = self._part(index, count)
+        loader.load_state_dict(self.state_at(place))
+        return iter(loader)
 
-    def read_once(self, epoch: int, part: Part) -> drt.SampleBatch:
-        """The samples of one part."""
-        loader = self._loader(part.samples, _WHOLE, ahead=0)
-        with self._open(Place(epoch, part.start), loader) as stream:
-            return next(stream)
+    def read_step(self, place: Place, index: int, count: int) -> tuple[drt.SampleBatch, Step]:
+        """This process's part of the global batch at a place, whatever was read before."""
+        plan = self._part(index, count).plan(place.position)
+        step = Step(place.epoch, plan.positions(0), plan.padding(0))
+        rows = self.sampler.indices_at(self.dataset, step.positions, place.epoch)
+        return self.dataset.take(cast(Sequence[int], rows)), step
 
-    def finished(self, samples: drt.SampleBatch, part: Part, local: int) -> Batch:
-        """The columns of a part, filled up to the size that all have."""
-        batch = self.work(samples)
+    def finished(self, samples: drt.SampleBatch, step: Step) -> Batch:
+        """The columns of what a process gets of a step."""
+        seeds = None
+        if self.work.seeded:
+            seeds = self.sampler.transform_seeds(self.dataset, step.positions, step.epoch).tolist()
+        batch = self.work(samples, seeds)
         for name, column in batch.items():
-            if len(column) != part.samples:
+            if len(column) != len(samples):
                 raise invalid(
-                    f"column {name!r} has {len(column)} rows for {part.samples} samples; let decode return "
+                    f"column {name!r} has {len(column)} rows for {len(samples)} samples; let decode return "
                     "one value a sample"
                 )
-        if self.plan.tail == "drop":
-            return batch
-        if self.mask_key in batch:
-            raise invalid(f"mask_key = {self.mask_key!r} is a column of the batch; give another mask_key")
-        if part.samples < local:
-            last = np.minimum(np.arange(local), part.samples - 1)
-            batch = {name: self._rows(name, column, last) for name, column in batch.items()}
-        mask = aligned_empty((local,), np.dtype(bool))
-        mask[:] = np.arange(local) < part.valid
-        return {**batch, self.mask_key: mask}
-
-    def _rows(self, name: str, column: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-        # Objects cannot lie in memory that we align.
-        return column[rows] if name in self.work.host_columns else rows_of(column, rows)
+        if self.plan.tail == "pad":
+            _add(batch, "mask_key", self.mask_key, ~step.padding)
+        if self.substituted_key is not None:
+            _add(batch, "substituted_key", self.substituted_key, samples.substituted)
+        return batch
 
     def spec(self, local: int) -> dict[str, ShapeDtype]:
         """Shapes and dtypes of a batch of so many rows, found out from the first sample."""
-        one = self.finished(self._first_sample(), Part(0, 1, 1), 1)
+        first = self._first_sample()
+        one = self.finished(first, Step(first.epoch, first.positions, first.padding))
         return {name: ShapeDtype((local, *column.shape[1:]), column.dtype) for name, column in one.items()}
+
+    def _part(self, index: int, count: int) -> drt.Loader[drt.SampleBatch]:
+        """The loader of one process."""
+        shard = drt.Shard(index, count, uneven="fill")
+        return self._loader(self.plan.global_batch // count, shard, drop_last=self.plan.tail == "drop")
 
     def _loader(
         self, batch_size: int, shard: drt.Shard = _WHOLE, *, drop_last: bool = False, ahead: int | None = None
@@ -137,18 +142,34 @@ class Feed:
             on_corrupt=self.on_corrupt,
         )
 
-    def _open(self, place: Place, loader: drt.Loader[drt.SampleBatch]) -> drt.LoaderIterator[drt.SampleBatch]:
-        loader.load_state_dict(self.state_at(place))
-        return iter(loader)
 
-
-def make_plan(length: int, global_batch: object, tail: object) -> Plan:
+def checked_plan(
+    dataset: drt.CachedDataset, sampler: drt.Sampler, global_batch: object, tail: object
+) -> Plan:
     """A plan, with its arguments checked."""
-    return Plan(
-        length,
+    return make_plan(
+        dataset,
+        sampler,
         check_count("global_batch", global_batch),
         cast(Tail, _check_choice("tail", tail, get_args(Tail))),
     )
+
+
+def _add(batch: Batch, what: str, name: str, flags: npt.NDArray[np.bool_]) -> None:
+    if name in batch:
+        raise invalid(f"{what} = {name!r} is a column of the batch; give another {what}")
+    batch[name] = aligned(flags)
+
+
+def _check_seeded(work: Columns) -> None:
+    if not isinstance(work.seeded, bool):
+        raise invalid(f"seeded = {work.seeded!r} is a {type(work.seeded).__name__}; give True or False")
+    if work.seeded and (work.decode is None or isinstance(work.decode, drt.codecs.Codec)):
+        given = "decode=None" if work.decode is None else f"the codec {work.decode.name!r}"
+        raise invalid(
+            f"seeded=True needs a decode that takes a seed, and {given} does not; give a function of a "
+            "sample and a seed"
+        )
 
 
 def names(what: str, value: Sequence[str]) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ import datasetrt as drt
 from ._decode import Columns, Decode, decoded_sample
 from ._dtypes import DtypePolicy
 from ._errors import invalid
-from ._feed import Feed, check_count, make_plan, names
-from ._order import Source, epoch_length, opened, ordered
+from ._feed import Feed, check_count, checked_plan, names
+from ._order import Source, opened, ordered
 from ._plan import Place, Tail
 from ._processes import Processes, local_batch
 from ._spec import Batch
@@ -113,6 +113,7 @@ class GrainBatchSource:
         num_epochs: int,
         start: Mapping[str, Any] | None = None,
         decode: Decode | None = None,
+        seeded: bool = False,
         columns: Sequence[str] = (),
         host_columns: Sequence[str] = (),
         sampler: drt.Sampler | None = None,
@@ -134,8 +135,9 @@ class GrainBatchSource:
             names("host_columns", host_columns),
             dict(pad_to or {}),
             dtype_policy,
+            seeded,
         )
-        plan = make_plan(epoch_length(dataset, order), global_batch, tail)
+        plan = checked_plan(dataset, order, global_batch, tail)
         self._feed = Feed(dataset, order, plan, work, mask_key)
         self._processes = Processes(process_index, process_count)
         self._start = plan.settled(Place(0, 0) if start is None else self._feed.place_of(start))
@@ -172,12 +174,8 @@ class GrainBatchSource:
         """
         place = self._place(step.__index__())
         index, count = self._processes.resolved()
-        local = local_batch(self._feed.plan.global_batch, count)
-        part = self._feed.plan.part(place.position, index, count)
-        rows = self._feed.sampler.indices(
-            self._feed.dataset, place.epoch, part.start, part.start + part.samples
-        )
-        return self._feed.finished(self._feed.dataset.take(rows), part, local)
+        local_batch(self._feed.plan.global_batch, count)
+        return self._feed.finished(*self._feed.read_step(place, index, count))
 
     def state_at(self, step: int) -> drt.LoaderState:
         """The state of datasetrt's loader before a step: how a run leaves grain for another loader.

@@ -52,8 +52,3 @@ def ordered(
             )
         return dataset.with_weights(weights), drt.Weighted(seed)
     return dataset, drt.Shuffle(seed) if shuffle else drt.Sequential()
-
-
-def epoch_length(dataset: drt.CachedDataset, sampler: drt.Sampler) -> int:
-    """Positions in an epoch."""
-    return len(dataset.loader(batch_size=None, sampler=sampler, shard=drt.Shard()))

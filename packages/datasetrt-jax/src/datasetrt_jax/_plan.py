@@ -1,9 +1,17 @@
-"""How epochs are cut into steps, whatever the number of processes."""
+"""How epochs follow each other, step after step, whatever the number of processes.
+
+Which positions a step has, and which of them are padding, is the core's business: `Loader.plan`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+import datasetrt as drt
 
 from ._errors import invalid
 
@@ -17,39 +25,41 @@ class Place(NamedTuple):
     position: int
 
 
-class Part(NamedTuple):
-    """What one process reads of the last global batch: positions, and how many of them count."""
+class Step(NamedTuple):
+    """What one process gets of a global batch; arrays of one entry a sample."""
 
-    start: int
-    samples: int
-    valid: int
+    epoch: int
+    positions: npt.NDArray[np.int64]
+    padding: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of an epoch: global batches, cut off the front of the order.
+    """The steps of all epochs: global batches, cut off the front of the order.
 
     Args:
-        length: Positions in an epoch.
-        global_batch: Samples in a step of all processes.
+        loader: A loader of whole global batches; never looped over.
         tail: What becomes of the samples that are left over.
     """
 
-    length: int
-    global_batch: int
+    loader: drt.Loader[Any]
     tail: Tail
 
     def __post_init__(self) -> None:
         if self.steps() == 0:
             raise invalid(
-                f"an epoch of {self.length} samples has no global batch of {self.global_batch}; "
-                "give a smaller global_batch, or tail='pad'"
+                f"an epoch of {self.loader.plan().length} samples has no global batch of "
+                f"{self.global_batch}; give a smaller global_batch, or tail='pad'"
             )
+
+    @property
+    def global_batch(self) -> int:
+        """Samples in a step of all processes."""
+        return self.loader.batch_size or 1
 
     def steps(self, position: int = 0) -> int:
         """Steps from a position to the end of the epoch."""
-        rest = max(0, self.length - position)
-        return -(-rest // self.global_batch) if self.tail == "pad" else rest // self.global_batch
+        return len(self.loader.plan(position))
 
     def settled(self, place: Place) -> Place:
         """The place itself, or the next epoch if no step is left in its own."""
@@ -57,25 +67,28 @@ class Plan:
 
     def after(self, place: Place) -> Place:
         """Where the step that begins at a place leaves off."""
-        return self.settled(Place(place.epoch, place.position + self.global_batch))
+        rest = self.loader.plan(place.position)
+        position = rest.position_after(1)
+        return Place(place.epoch + 1, 0) if position == rest.length else Place(place.epoch, position)
 
     def place_of(self, step: int, start: Place) -> Place:
         """Where a step begins, counted from a place on."""
         start = self.settled(start)
-        left = self.steps(start.position)
-        if step < left:
-            return Place(start.epoch, start.position + step * self.global_batch)
-        epochs, rest = divmod(step - left, self.steps())
-        return Place(start.epoch + 1 + epochs, rest * self.global_batch)
+        rest = self.loader.plan(start.position)
+        if step < len(rest):
+            return Place(start.epoch, rest.position_after(step))
+        whole = self.loader.plan()
+        epochs, local = divmod(step - len(rest), len(whole))
+        return Place(start.epoch + 1 + epochs, whole.position_after(local))
 
-    def part(self, position: int, index: int, count: int) -> Part:
-        """What process ``index`` of ``count`` reads of the step at ``position``.
 
-        Padding repeats the last sample of the epoch, so that the global batch is the same for any number of
-        processes. A process that has nothing but padding reads that one sample.
-        """
-        local = self.global_batch // count
-        end = min(self.length, position + self.global_batch)
-        valid = max(0, min(local, end - position - index * local))
-        start = position + index * local if valid else end - 1
-        return Part(start, max(1, valid), valid)
+def make_plan(dataset: drt.CachedDataset, sampler: drt.Sampler, global_batch: int, tail: Tail) -> Plan:
+    """The plan of a dataset in the order of a sampler.
+
+    Raises:
+        InvalidInputError: An epoch has no step, or the sampler does not fit.
+    """
+    # "fill" makes every batch full, by repeating samples from the start of the epoch.
+    shard = drt.Shard(uneven="fill")
+    loader = dataset.loader(batch_size=global_batch, sampler=sampler, drop_last=tail == "drop", shard=shard)
+    return Plan(loader, tail)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,41 +22,39 @@ Batch = dict[str, Array | Ragged]
 class Assembly:
     """All that makes a batch of what the core reads, apart from the dataset itself.
 
-    ``rows`` is what a batch is filled up to; None leaves it short. ``mask`` names the column that is False
-    where a row only fills up; None where no row can.
+    ``mask`` names the column that is False where a row only fills up; None where no row can.
+    ``substituted`` names the one that is True where a sample stands in for a damaged one; None for none.
     """
 
     plan: Plan
     decoding: Decoding
     layout: Layout
-    rows: int | None
     mask: str | None
     on_corrupt: str
+    substituted: str | None = None
 
     @property
     def static_rows(self) -> int | None:
         """Samples of every batch; None where the last one of an epoch may be shorter."""
-        static = self.plan.cut.drop_last or self.rows is not None
+        static = self.plan.cut.drop_last or self.plan.cut.fills
         return self.plan.cut.batch_size if static else None
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of every batch, the mask included."""
-        mask = () if self.mask is None else (Column(self.mask, np.dtype(bool), ()),)
-        return (*self.layout.columns, *mask)
+        """The columns of every batch, those that mark rows included."""
+        flags = (
+            Column(name, np.dtype(bool), ()) for name in (self.mask, self.substituted) if name is not None
+        )
+        return (*self.layout.columns, *flags)
 
-    def batch(self, item: Any, step: Step) -> Batch:
-        """The columns of what the core's loader gave for a step."""
-        decoded = self.decoding.decoded(item)
-        arrays = self.layout.arrays(decoded)
-        count = len(decoded.sample_ids)
-        rows = count if self.rows is None else self.rows
-        if rows > count:
-            # Repeats of this batch, so that what fills up is as plausible as what is real.
-            repeats = np.arange(rows) % count
-            arrays = {name: _repeated(values, repeats) for name, values in arrays.items()}
+    def batch(self, item: Any, info: drt.BatchInfo | None) -> Batch:
+        """The columns of what the core's loader gave, and what it says of that."""
+        assert info is not None  # something was handed out
+        arrays = self.layout.arrays(self.decoding.decoded(item))
         if self.mask is not None:
-            arrays[self.mask] = np.arange(rows) < min(step.real, count)
+            arrays[self.mask] = ~info.padding
+        if self.substituted is not None:
+            arrays[self.substituted] = info.substituted
         return arrays
 
     def loader(self, source: drt.CachedDataset, shard: drt.Shard, **options: Any) -> drt.Loader[Any]:
@@ -83,20 +80,19 @@ class Reader:
         step = self._assembly.plan.step(element)
         loader = self._loader(step.shard)
         with iter(_at(loader, step)) as batches:
-            batch = self._assembly.batch(next(batches), step)
+            item = next(batches)
+            batch = self._assembly.batch(item, batches.last)
         self._idle[step.shard.rank].append(loader)
         return batch
 
     def run(self) -> Iterator[Batch]:
         """All batches of one rank from the start on, without end, read ahead by the core's threads."""
-        plan = self._assembly.plan
-        first = plan.step(0)
+        first = self._assembly.plan.step(0)
         loader = _at(self._assembly.loader(self._source, first.shard), first)
-        elements = itertools.count()
         while True:
             with iter(loader) as batches:
                 for item in batches:
-                    yield self._assembly.batch(item, plan.step(next(elements)))
+                    yield self._assembly.batch(item, batches.last)
 
     def _loader(self, shard: drt.Shard) -> drt.Loader[Any]:
         try:
@@ -112,23 +108,24 @@ def _at(loader: drt.Loader[Any], step: Step) -> drt.Loader[Any]:
     return loader
 
 
-def check_names(layout: Layout, mask: str | None) -> None:
-    """Refuse a mask that cannot be told apart from a column, or that there is no place for.
+def check_names(layout: Layout, mask: str | None, substituted: str | None) -> None:
+    """Refuse marks that cannot be told apart from a column, or that there is no place for.
 
     Raises:
-        InvalidInputError: The name is taken, or decode does not return a dict.
+        InvalidInputError: A name is taken, or decode does not return a dict.
     """
-    if mask is None:
-        return
-    if layout.form != "mapping":
+    if mask is not None and layout.form != "mapping":
         raise invalid(
             f"batches can have rows that only fill up, which the column {mask!r} tells; that needs a decode "
             "that returns a dict, and it returns a tuple or a single value"
         )
-    if layout.column(mask) is not None:
-        raise invalid(f"mask_key = {mask!r} is the name of a column; give another one")
-
-
-def _repeated(values: Array | Ragged, repeats: Array) -> Array | Ragged:
-    assert not isinstance(values, Ragged)  # tail="pad" with ragged columns is refused before
-    return np.take(values, repeats, axis=0)
+    if substituted is not None and layout.form != "mapping":
+        raise invalid(
+            f"substituted_key = {substituted!r} needs a decode that returns a dict, and it returns a tuple "
+            "or a single value"
+        )
+    for what, name in (("mask_key", mask), ("substituted_key", substituted)):
+        if name is not None and layout.column(name) is not None:
+            raise invalid(f"{what} = {name!r} is the name of a column; give another one")
+    if mask is not None and mask == substituted:
+        raise invalid(f"mask_key and substituted_key are both {mask!r}; give two names")

@@ -39,6 +39,7 @@ class BatchOptions(OrderOptions, total=False):
     fill: Mapping[str, Any] | None
     tail: Tail
     mask_key: str
+    substituted_key: str | None
     on_corrupt: Literal["raise", "substitute"]
 
 
@@ -68,6 +69,8 @@ def cut_of(
             raise invalid(f"shard = {shard!r} is a {type(shard).__name__}; give a datasetrt.Shard")
     if batch_size is None:
         raise invalid("batch_size = None; give a number, and unbatch() the pipeline to get samples")
+    if tail == "pad":
+        shards = tuple(_filled(shard) for shard in shards)
     opened, sampler = ordered(
         source,
         order.get("shuffle", True),
@@ -116,12 +119,21 @@ def assembled(
         payload=payload,
         on_corrupt=options.get("on_corrupt", "raise"),
     )
-    mask = options.get("mask_key", "mask") if tail == "pad" or cut.pads else None
-    check_names(layout, mask)
+    mask = options.get("mask_key", "mask") if cut.pads else None
+    substituted = options.get("substituted_key")
+    check_names(layout, mask, substituted)
     # A batch size that is a NumPy integer is an int from here on.
-    rows = int(batch_size) if tail == "pad" else None
     cut = replace(cut, batch_size=int(batch_size))
     assembly = Assembly(
-        replace(plan, cut=cut), decoding, layout, rows, mask, options.get("on_corrupt", "raise")
+        replace(plan, cut=cut), decoding, layout, mask, options.get("on_corrupt", "raise"), substituted
     )
     return opened, assembly
+
+
+def _filled(shard: drt.Shard) -> drt.Shard:
+    if shard.uneven in ("drop", "keep"):
+        raise invalid(
+            f"tail='pad' fills every batch up, and the shard's uneven={shard.uneven!r} says otherwise; "
+            "leave one of them out"
+        )
+    return replace(shard, uneven="fill")

@@ -78,9 +78,12 @@ def dataset(
         ragged: Decoded columns whose rows differ in their first length; they become ``tf.RaggedTensor``.
         fill: Metadata column to the value that stands for a missing one.
         tail: What becomes of a last batch that is not full: ``"short"``, the default; ``"drop"``; or
-            ``"pad"``, which fills it up with repeats. The latter two give static shapes.
+            ``"pad"``, which fills it up with samples from the start of the epoch. The latter two give static
+            shapes.
         mask_key: Name of the bool column that is False for repeats. It is there with ``tail="pad"``, and
             where ``shard`` pads ranks; default ``"mask"``.
+        substituted_key: Name of a bool column that is True where a sample stands in for a damaged one; None,
+            the default, leaves it out.
         on_corrupt: ``"raise"``, the default, or ``"substitute"``, as for the core's loader.
 
     Returns:
@@ -126,6 +129,7 @@ def raw(
     fill: Mapping[str, Any] | None = None,
     tail: Tail = "short",
     mask_key: str = "mask",
+    substituted_key: str | None = None,
     on_corrupt: Literal["raise", "substitute"] = "raise",
     num_epochs: int | None = 1,
     start: Start = 0,
@@ -145,7 +149,7 @@ def raw(
         payload_key: Name of the payloads in an element.
         columns: Metadata columns to hand out; by default all.
         fill: Metadata column to the value that stands for a missing one.
-        tail, mask_key, on_corrupt, num_epochs, start, shard: As for :func:`dataset`.
+        tail, mask_key, substituted_key, on_corrupt, num_epochs, start, shard: As for :func:`dataset`.
         num_parallel_calls, prefetch: As for :func:`dataset`.
         shuffle, seed, weights, sampler: As for :func:`dataset`.
 
@@ -172,6 +176,7 @@ def raw(
         "fill": fill,
         "tail": tail,
         "mask_key": mask_key,
+        "substituted_key": substituted_key,
         "on_corrupt": on_corrupt,
     }
     opened, assembly = assembled(
@@ -199,7 +204,7 @@ def pipeline(
     """The ``tf.data.Dataset`` of an assembly."""
     assembly = replace(assembly, layout=specs.declared(tf, assembly.layout, signature, assembly.static_rows))
     columns = assembly.columns
-    if assembly.rows is not None and any(column.ragged for column in columns):
+    if assembly.plan.cut.fills and any(column.ragged for column in columns):
         raise invalid(
             "tail='pad' makes batches of one shape, and ragged rows have any; use 'short' or 'drop'"
         )

@@ -1,4 +1,6 @@
-"""Which part of which epoch each step reads: a pure function of the step, with the core's own arithmetic.
+"""Which part of which epoch each step reads: a pure function of the step.
+
+How an epoch is cut into steps is the core's business: `Loader.plan`. Here epochs follow each other.
 
 Nothing here holds a dataset: a plan is kept for longer than its dataset is open.
 """
@@ -22,11 +24,10 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One batch of one rank; its first ``real`` rows are no padding."""
+    """One batch of one rank."""
 
     shard: drt.Shard
     place: Place
-    real: int
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,15 @@ class Cut:
         return self.shards[0].uneven == "keep" and not self.drop_last
 
     @property
+    def fills(self) -> bool:
+        """Whether every batch is full, because rows are repeated where need be."""
+        return self.shards[0].uneven == "fill" and not self.drop_last
+
+    @property
     def pads(self) -> bool:
-        """Whether rows can be repeats that give all ranks equally many."""
-        return self.world_size > 1 and not self.drop_last and self.shards[0].uneven in (None, "pad")
+        """Whether rows can be repeats."""
+        shares = self.world_size > 1 and not self.drop_last and self.shards[0].uneven in (None, "pad")
+        return self.fills or shares
 
     def loader(self, source: drt.CachedDataset, shard: drt.Shard, **options: Any) -> drt.Loader[Any]:
         """The core's loader for one rank; it checks all that it is given."""
@@ -71,32 +78,25 @@ class Cut:
             **options,
         )
 
-    def steps(self, source: drt.CachedDataset, samples: int) -> int:
-        """Steps in which a rank takes its part of so many samples.
-
-        The core counts them. Only their number matters, so that one row, drawn so often, stands in.
-        """
-        if samples <= 0:
-            return 0
-        drawn = drt.Weighted(seed=0, num_samples=samples)
-        stand_in = Cut(drawn, self.batch_size, self.shards, self.drop_last)
-        return len(stand_in.loader(source[:1], self.shards[0]))
-
 
 @dataclass(frozen=True)
 class Plan:
     """The steps of a run from a place on: the rest of its epoch, then whole epochs.
 
-    ``samples`` and ``steps_per_epoch`` are those of a whole epoch, over all ranks and of one rank;
-    ``first_steps`` are left in the epoch of ``start``; ``num_epochs`` counts the epochs before it too.
+    ``whole`` is an epoch of one rank and ``rest`` what is left of that of ``start``, as the core cuts them;
+    ``num_epochs`` counts the epochs before it too.
     """
 
     cut: Cut
-    samples: int
-    steps_per_epoch: int
+    whole: drt.BatchPlan
     start: Place
-    first_steps: int
+    rest: drt.BatchPlan
     num_epochs: int | None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of a whole epoch of one rank."""
+        return len(self.whole)
 
     @property
     def total(self) -> int | None:
@@ -104,49 +104,36 @@ class Plan:
         if self.num_epochs is None:
             return None
         later = self.num_epochs - self.start.epoch - 1
-        steps = 0 if later < 0 else self.first_steps + later * self.steps_per_epoch
+        steps = 0 if later < 0 else len(self.rest) + later * len(self.whole)
         return steps * len(self.cut.shards)
 
     def from_epoch(self, epoch: int) -> Plan:
         """The same run, begun with this epoch."""
-        return replace(self, start=Place(epoch, 0), first_steps=self.steps_per_epoch)
+        return replace(self, start=Place(epoch, 0), rest=self.whole)
 
     def step(self, element: int) -> Step:
         """What element ``element`` of the pipeline holds."""
         step, rank = divmod(element, len(self.cut.shards))
         epoch, local = self._epoch(step)
-        position = self._begin(epoch) + local * self.cut.global_batch
-        shard = self.cut.shards[rank]
-        return Step(shard, Place(epoch, position), self._real(position, shard.rank))
+        return Step(self.cut.shards[rank], Place(epoch, self._of(epoch).position_after(local)))
 
     def place_after(self, steps: int) -> Place:
         """Where the run is once every rank was given ``steps`` batches."""
         if steps == 0:
             return self.start
         epoch, local = self._epoch(steps - 1)
-        position = self._begin(epoch) + (local + 1) * self.cut.global_batch
-        last = local + 1 == (self.first_steps if epoch == self.start.epoch else self.steps_per_epoch)
-        # The state is the same on all ranks, and another one may have a batch left.
-        over = last and not self.cut.keeps
-        return Place(epoch + 1, 0) if over or position >= self.samples else Place(epoch, position)
+        position = self._of(epoch).position_after(local + 1)
+        return Place(epoch + 1, 0) if position == self.whole.length else Place(epoch, position)
 
     def _epoch(self, step: int) -> tuple[int, int]:
         """Epoch of a step, and its number within what is read of that epoch."""
-        if step < self.first_steps:
+        if step < len(self.rest):
             return self.start.epoch, step
-        later, local = divmod(step - self.first_steps, self.steps_per_epoch)
+        later, local = divmod(step - len(self.rest), len(self.whole))
         return self.start.epoch + 1 + later, local
 
-    def _begin(self, epoch: int) -> int:
-        return self.start.position if epoch == self.start.epoch else 0
-
-    def _real(self, position: int, rank: int) -> int:
-        """Rows of a rank's batch that are no padding, as far as there can be padding."""
-        left = self.samples - position
-        if left >= self.cut.global_batch or not self.cut.pads:
-            return self.cut.batch_size
-        share = -(-left // self.cut.world_size)
-        return max(0, min(share, left - rank * share))
+    def _of(self, epoch: int) -> drt.BatchPlan:
+        return self.rest if epoch == self.start.epoch else self.whole
 
 
 def plan_of(
@@ -165,33 +152,30 @@ def plan_of(
         InvalidInputError: A number is out of range, or an epoch has no batch.
     """
     # The core refuses what it does not take before anything is counted.
-    steps_per_epoch = len(cut.loader(source, cut.shards[0]))
-    samples = len(source.loader(batch_size=1, sampler=cut.sampler))
+    loader = cut.loader(source, cut.shards[0])
+    whole_epoch = loader.plan()
     if num_epochs is not None:
         whole("num_epochs", num_epochs, 1)
-    if steps_per_epoch == 0 and (num_epochs is None or not cut.keeps):
+    if len(whole_epoch) == 0 and (num_epochs is None or not cut.keeps):
         raise invalid(
-            f"an epoch of {samples} samples has no batch of {cut.batch_size} for each of {cut.world_size} "
-            "ranks; use a smaller batch_size or tail='short'"
+            f"an epoch of {whole_epoch.length} samples has no batch of {cut.batch_size} for each of "
+            f"{cut.world_size} ranks; use a smaller batch_size or tail='short'"
         )
-    place = _start(source, cut, start, steps_per_epoch)
-    first_steps = cut.steps(source, samples - place.position)
-    return Plan(cut, samples, steps_per_epoch, place, first_steps, num_epochs)
+    place = _start(loader, start)
+    return Plan(cut, whole_epoch, place, loader.plan(place.position), num_epochs)
 
 
-def _start(
-    source: drt.CachedDataset, cut: Cut, start: Mapping[str, Any] | int, steps_per_epoch: int
-) -> Place:
+def _start(loader: drt.Loader[Any], start: Mapping[str, Any] | int) -> Place:
     if isinstance(start, Mapping):
-        loader = source.loader(sampler=cut.sampler)
         loader.load_state_dict(start)
         state = loader.state_dict()
         return Place(state["epoch"], state["position"])
     steps = whole("start", start, 0)
-    if steps and not steps_per_epoch:
+    epoch_plan = loader.plan()
+    if steps and not len(epoch_plan):
         raise invalid(f"start = {steps} is beyond an epoch without batches; give 0")
-    epoch, local = divmod(steps, steps_per_epoch) if steps else (0, 0)
-    return Place(epoch, local * cut.global_batch)
+    epoch, local = divmod(steps, len(epoch_plan)) if steps else (0, 0)
+    return Place(epoch, epoch_plan.position_after(local) if local else 0)
 
 
 def whole(what: str, value: object, low: int) -> int:

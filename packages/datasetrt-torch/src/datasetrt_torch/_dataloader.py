@@ -42,7 +42,8 @@ def make_dataloader(
 
     It is PyTorch's own class, or torchdata's ``StatefulDataLoader``, whose ``state_dict`` counts what was
     delivered also with workers. Workers stay alive between epochs, and still see each epoch's order, because
-    that is decided here. Batches are made by `collate`.
+    that is decided here. Batches are made by `collate`. Where the dataset was made with ``seeded=True`` or
+    ``mask_key=``, the sampler's indices carry seeds and padding to it, into workers too.
 
     Args:
         dataset: What is read.

@@ -14,6 +14,7 @@ import datasetrt as drt
 
 from ._checks import choice, invalid
 from ._decode import Decode, Source, decoding, opened
+from ._marked import UNMARKED, marks_of
 from ._tensors import Float64
 from ._workers import refuse_unpicklable
 
@@ -41,6 +42,14 @@ class TorchDataset(Dataset[T_co]):
         include_index: The name under which the row number is put there too.
         float64: ``"float32"`` narrows float64 tensors in batches of columns.
         fill: What stands for missing values, by column.
+        seeded: Call ``decode(sample, seed)``, with the seed that the core's loader gives with
+            ``seeded=True``: a function of the sampler's seed, the epoch and the position, whatever the
+            number of workers and ranks.
+        mask_key: The name under which each sample says whether it is real: False where a sampler repeats it
+            so that all ranks get equally many. ``decode`` gives a dict then.
+
+    With ``seeded`` or ``mask_key``, indices have to be those of an `EpochSampler` that was made for this
+    dataset, as in `make_dataloader`: others do not say where they stand in the order, and are refused.
 
     Raises:
         InvalidInputError: An argument breaks a rule, there is no such column, or it cannot be a tensor.
@@ -69,16 +78,27 @@ class TorchDataset(Dataset[T_co]):
         include_index: str | None = None,
         float64: Float64 = "keep",
         fill: Mapping[str, Any] | None = None,
+        seeded: bool = False,
+        mask_key: str | None = None,
     ) -> None:
         choice("output", output, ("samples", "columns"))
         self._dataset, decode = opened(source, decode)
         self._output = output
         self._decoding = decoding(
-            self._dataset, decode, columns, include_index, float64, fill, tensors=output == "columns"
+            self._dataset,
+            decode,
+            columns,
+            include_index,
+            float64,
+            fill,
+            tensors=output == "columns",
+            seeded=seeded,
+            mask_key=mask_key,
         )
         if decode is None and output == "samples" and self._decoding.adds:
             raise invalid(
-                "columns= and include_index= need decode= or output='columns'; a CachedSample has them"
+                "columns=, include_index= and mask_key= need decode= or output='columns'; without them "
+                "samples are CachedSample"
             )
 
     @property
@@ -103,6 +123,11 @@ class TorchDataset(Dataset[T_co]):
             Json()
         """
         return self._decoding.decode
+
+    @property
+    def needs_marks(self) -> bool:
+        """Whether indices have to say where they stand in the order: with ``seeded`` and ``mask_key``."""
+        return self._decoding.needs_marks
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -132,9 +157,10 @@ class TorchDataset(Dataset[T_co]):
             return self.__getitems__(index)
         if isinstance(index, slice):
             raise invalid(f"a slice of a TorchDataset is no batch; wrap dataset.dataset[{_slice(index)}]")
+        marks = marks_of([index]) if self.needs_marks else UNMARKED
         row = int(index) if isinstance(index, Tensor) else index
         sample = self._dataset[row]
-        return self._decoding.sample(sample, int(row) % len(self._dataset))
+        return self._decoding.sample(sample, int(row) % len(self._dataset), marks)
 
     def __getitems__(self, indices: Sequence[int] | Tensor) -> Any:
         """A batch: a list of samples, or columns.
@@ -149,8 +175,10 @@ class TorchDataset(Dataset[T_co]):
             tensor([1, 3])
         """
         rows = cast(Sequence[int], np.asarray(indices)) if isinstance(indices, Tensor) else indices
+        marks = marks_of(indices) if self.needs_marks else UNMARKED  # type: ignore[arg-type]
         batch = self._dataset.take(rows)
-        return self._decoding.batch(batch) if self._output == "columns" else self._decoding.samples(batch)
+        make = self._decoding.batch if self._output == "columns" else self._decoding.samples
+        return make(batch, marks)
 
     def __getstate__(self) -> dict[str, Any]:
         # For a worker that is just being started; others, such as cloudpickle, may send what pickle cannot.

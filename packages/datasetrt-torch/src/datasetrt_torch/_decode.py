@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,12 +12,13 @@ from torch import Tensor
 
 import datasetrt as drt
 
-from ._checks import choice, invalid
+from ._checks import choice, flag, invalid
 from ._collate import collate
+from ._marked import UNMARKED, Marks
 from ._tensors import Float64, as_tensor, as_tensors, narrowed, no_tensor
 
-#: A codec, or a function of a sample.
-Decode: TypeAlias = drt.codecs.Codec[Any] | Callable[[drt.CachedSample], Any]
+#: A codec, or a function of a sample, and of a seed where ``seeded``.
+Decode: TypeAlias = drt.codecs.Codec[Any] | Callable[..., Any]
 Source: TypeAlias = drt.CachedDataset[Any] | str | os.PathLike[str]
 
 #: The name of undecoded payloads in a batch.
@@ -34,8 +35,8 @@ def opened(source: Source, decode: Decode | None) -> tuple[drt.CachedDataset, De
 class Decoding:
     """How samples and batches are made of what a dataset reads; pickles if ``decode`` does.
 
-    ``columns`` are metadata columns and ``include_index`` the name of the row number, both put beside what
-    ``decode`` gives.
+    ``columns`` are metadata columns, ``include_index`` the name of the row number and ``mask_key`` that of
+    the mask, all put beside what ``decode`` gives. ``seeded`` says whether ``decode`` takes a seed.
     """
 
     decode: Decode | None
@@ -43,13 +44,20 @@ class Decoding:
     include_index: str | None
     float64: Float64
     fill: Mapping[str, Any]
+    seeded: bool = False
+    mask_key: str | None = None
 
     @property
     def adds(self) -> bool:
         """Whether something is put beside what ``decode`` gives."""
-        return bool(self.columns) or self.include_index is not None
+        return bool(self.columns) or self.include_index is not None or self.mask_key is not None
 
-    def sample(self, sample: drt.CachedSample, row: int) -> Any:
+    @property
+    def needs_marks(self) -> bool:
+        """Whether rows alone do not say enough."""
+        return self.seeded or self.mask_key is not None
+
+    def sample(self, sample: drt.CachedSample, row: int, marks: Marks = UNMARKED) -> Any:
         """One sample, decoded; ``row`` is its number in the active table."""
         if self.decode is None:
             return sample
@@ -57,59 +65,76 @@ class Decoding:
             # Arrays that a codec makes of it are writable then, as they are with batches.
             made = _made(self.decode.loads, bytearray(sample.data), sample.sample_id, sample.cache_id)
         else:
-            made = _made(self.decode, sample, sample.sample_id, sample.cache_id)
-        return self._beside(made, sample.metadata, row) if self.adds else made
+            made = _made(self._with_seed(marks, 0), sample, sample.sample_id, sample.cache_id)
+        return self._beside(made, sample.metadata, row, marks, 0) if self.adds else made
 
-    def samples(self, batch: drt.SampleBatch) -> list[Any]:
+    def samples(self, batch: drt.SampleBatch, marks: Marks = UNMARKED) -> list[Any]:
         """Every sample of a batch, decoded."""
-        made = self._each(batch)
+        made = self._each(batch, marks)
         if not self.adds:
             return made
         columns = {name: batch.metadata[name].tolist() for name in self.columns}
         return [
-            self._beside(one, {name: values[at] for name, values in columns.items()}, int(batch.indices[at]))
-            for at, one in enumerate(made)
+            self._beside(one, {name: values[at] for name, values in columns.items()}, row, marks, at)
+            for at, (one, row) in enumerate(zip(made, batch.indices.tolist(), strict=True))
         ]
 
-    def batch(self, batch: drt.SampleBatch) -> Any:
+    def batch(self, batch: drt.SampleBatch, marks: Marks = UNMARKED) -> Any:
         """A batch of tensors: a dict, or what ``decode`` makes of it."""
-        made = self._tensors(batch)
+        made = self._tensors(batch, marks)
         if self.adds:
             added: dict[str, Any] = {name: batch.metadata[name] for name in self.columns}
             if self.include_index is not None:
                 added[self.include_index] = batch.indices
+            if self.mask_key is not None:
+                added[self.mask_key] = marks.real
             made = _united(made, as_tensors(added, self.fill))
         return self._narrowed(made)
 
-    def _tensors(self, batch: drt.SampleBatch) -> Any:
+    def _tensors(self, batch: drt.SampleBatch, marks: Marks) -> Any:
         if self.decode is None:
             return as_tensors({PAYLOAD: _one_size(batch)})
         if not isinstance(self.decode, drt.codecs.BatchCodec):
-            return collate(self._each(batch))
+            return collate(self._each(batch, marks))
         made = self.decode.loads_batch(batch)
         if isinstance(made, Mapping):
             return as_tensors(made)
         return as_tensor(self.decode.name, made) if isinstance(made, np.ndarray) else collate(made)
 
-    def _each(self, batch: drt.SampleBatch) -> list[Any]:
+    def _each(self, batch: drt.SampleBatch, marks: Marks) -> list[Any]:
         if self.decode is None:
             return list(batch)
-        decode: Callable[[Any], Any]
-        parts: Iterable[Any]
-        if isinstance(self.decode, drt.codecs.Codec):
-            decode, parts = self.decode.loads, batch.payloads
-        else:
-            decode, parts = self.decode, batch
         sample_ids, cache_ids = batch.sample_ids, batch.cache_ids
-        return [_made(decode, part, sample_ids[at], cache_ids[at]) for at, part in enumerate(parts)]
+        if isinstance(self.decode, drt.codecs.Codec):
+            loads, payloads = self.decode.loads, batch.payloads
+            return [_made(loads, part, sample_ids[at], cache_ids[at]) for at, part in enumerate(payloads)]
+        return [
+            _made(self._with_seed(marks, at), part, sample_ids[at], cache_ids[at])
+            for at, part in enumerate(batch)
+        ]
 
-    def _beside(self, made: Any, metadata: Mapping[str, Any], row: int) -> dict[Any, Any]:
+    def _with_seed(self, marks: Marks, at: int) -> Callable[[Any], Any]:
+        """``decode`` as a function of a sample, that at a place of its batch."""
+        decode = self.decode
+        assert callable(decode)
+        if not self.seeded:
+            return decode
+        assert marks.seeds is not None
+        seed = marks.seeds[at]
+        return lambda sample: decode(sample, seed)
+
+    def _beside(
+        self, made: Any, metadata: Mapping[str, Any], row: int, marks: Marks, at: int
+    ) -> dict[Any, Any]:
         added = {name: metadata[name] for name in self.columns}
         for name, stand_in in self.fill.items():
             if added[name] is None:
                 added[name] = stand_in
         if self.include_index is not None:
             added[self.include_index] = row
+        if self.mask_key is not None:
+            assert marks.real is not None
+            added[self.mask_key] = bool(marks.real[at])
         return _united(made, added)
 
     def _narrowed(self, made: Any) -> Any:
@@ -129,17 +154,28 @@ def decoding(
     fill: Mapping[str, Any] | None,
     *,
     tensors: bool,
+    seeded: bool = False,
+    mask_key: str | None = None,
 ) -> Decoding:
     """Check what the user wants made of samples against the dataset.
 
     Args:
         tensors: Whether columns have to become tensors.
+        seeded: Whether ``decode`` takes a seed.
+        mask_key: The name of the mask, where single samples have one.
 
     Raises:
         InvalidInputError: Something cannot be called, there is no such column, or no tensor can hold it.
         CodecError: The payloads were packed by another codec.
     """
     choice("float64", float64, ("keep", "float32"))
+    flag("seeded", seeded)
+    if seeded and (decode is None or isinstance(decode, drt.codecs.Codec)):
+        given = "decode" if decode is None else f"the codec {decode.name!r}"
+        raise invalid(
+            f"seeded=True needs a decode that takes a seed, and {given} does not; give a function of a "
+            "sample and a seed"
+        )
     if isinstance(decode, drt.codecs.Codec):
         drt.codecs.check(dataset, decode)
     elif decode is not None and not callable(decode):
@@ -147,15 +183,19 @@ def decoding(
     if isinstance(columns, str):
         raise invalid(f"columns = {columns!r} is a str; give a list of names: [{columns!r}]")
     names = tuple(columns)
-    if len(set(names)) != len(names) or include_index in names:
-        raise invalid(f"columns = {list(names)} and include_index = {include_index!r} name something twice")
+    added = [*names, *(name for name in (include_index, mask_key) if name is not None)]
+    if len(set(added)) != len(added):
+        raise invalid(
+            f"columns = {list(names)}, include_index = {include_index!r} and mask_key = {mask_key!r} name "
+            "something twice"
+        )
     unknown = [name for name in fill or {} if name not in names]
     if unknown:
         raise invalid(
             f"fill names {unknown}, which columns = {list(names)} does not have; add them to columns"
         )
     _check_columns(dataset, names, fill or {}, tensors)
-    return Decoding(decode, names, include_index, float64, dict(fill or {}))
+    return Decoding(decode, names, include_index, float64, dict(fill or {}), seeded, mask_key)
 
 
 def _check_columns(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias
 
@@ -12,6 +12,7 @@ import datasetrt as drt
 from ._checks import choice, count, flag, invalid
 from ._decode import Decode, Decoding, Source, decoding, opened
 from ._finish import Finish
+from ._marked import UNMARKED, Marks
 from ._order import Weights, ordered
 from ._pinning import can_pin
 from ._shards import Resolved, Sharding, resolve
@@ -32,6 +33,8 @@ class _Assembler:
     """
 
     name: str
+    dataset: drt.CachedDataset
+    order: drt.Sampler
     decoding: Decoding
     finish: Finish
 
@@ -41,42 +44,16 @@ class _Assembler:
         return getattr(self.decoding.decode, "column_widths", None)
 
     def loads_batch(self, batch: drt.SampleBatch, /) -> Any:
-        return self.finish(self.decoding.batch(batch), batch)
+        marks = UNMARKED
+        if self.decoding.seeded:
+            marks = Marks(self.order.transform_seeds(self.dataset, batch.positions, batch.epoch).tolist())
+        return self.finish(self.decoding.batch(batch, marks), batch)
 
     def loads(self, _buffer: Buffer, /) -> NoReturn:
         raise AssertionError("batches are decoded at once")
 
     def dumps(self, _obj: object, /) -> NoReturn:
         raise AssertionError("nothing is written here")
-
-
-class NativeIterator(Iterator[Any]):
-    """One loop over a `NativeLoader`.
-
-    The epoch begins with the first ``next``: Lightning makes iterators only to see whether it can, and such
-    ones must not count. Dropping it ends its native threads, as does `close`.
-    """
-
-    def __init__(self, loader: drt.Loader[Any]) -> None:
-        self._loader = loader
-        self._batches: drt.LoaderIterator[Any] | None = None
-        self._closed = False
-
-    def __iter__(self) -> NativeIterator:
-        return self
-
-    def __next__(self) -> Any:
-        if self._closed:
-            raise StopIteration
-        if self._batches is None:
-            self._batches = iter(self._loader)
-        return next(self._batches)
-
-    def close(self) -> None:
-        """End the loop and its native threads; the next call of ``next`` raises StopIteration."""
-        self._closed = True
-        if self._batches is not None:
-            self._batches.close()
 
 
 class NativeLoader:
@@ -96,6 +73,8 @@ class NativeLoader:
         decode: A codec, or a function of a `CachedSample`, called in the loop's thread; None takes the
             dataset's transform. Without either, a batch has the payloads as ``"data"``, uint8 of shape
             (n, bytes), if all have one size.
+        seeded: Call ``decode(sample, seed)``, with the seeds of the core's loader: functions of the sampler's
+            seed, the epoch and the position alone.
         columns: Metadata columns to put into each batch as tensors: int64, float64 or bool, of shape (n,).
         include_index: The name under which the row numbers are put there too.
         sampler: The order, one of `datasetrt`'s; in place of the next three.
@@ -106,11 +85,15 @@ class NativeLoader:
         sharding: Which part of the data this process gets: ``"auto"`` asks ``torch.distributed``, ``"none"``
             is all of it, or a `ShardSpec`.
         tail: What becomes of a last global batch that is not full. ``"drop"`` leaves it out. ``"pad"`` fills
-            it up, so that all batches have one shape. ``"short"`` shares it: all ranks get equally many
-            samples. None is ``"drop"`` for a random order, where other samples are left out in each epoch,
-            and ``"short"`` for ``Sequential``.
+            it up with samples from the start of the epoch, so that all batches have one shape; a rank may get
+            nothing else, so divide losses by the real samples of all ranks. ``"short"`` shares it: all ranks
+            get equally many samples, the last ones again from the start of the epoch. None is ``"drop"`` for
+            a random order, where other samples are left out in each epoch, and ``"short"`` for
+            ``Sequential``.
         mask_key: The name of the mask, bool of shape (n,), which is False where a row only repeats another.
             In every batch with ``"pad"``, and with ``"short"`` on several ranks.
+        substituted_key: The name of a bool column that is True where a sample stands in for a damaged one;
+            None leaves it out.
         prefetch_batches: Batches read ahead; 0 reads each when it is asked for.
         prefetch_bytes: Bytes read ahead, whatever the number of batches; one batch always fits.
         threads: Native threads that read; None takes what the process may use.
@@ -143,6 +126,7 @@ class NativeLoader:
         batch_size: int,
         *,
         decode: Decode | None = None,
+        seeded: bool = False,
         columns: Sequence[str] = (),
         include_index: str | None = None,
         sampler: drt.Sampler | None = None,
@@ -152,6 +136,7 @@ class NativeLoader:
         sharding: Sharding = "auto",
         tail: Tail | None = None,
         mask_key: str = "mask",
+        substituted_key: str | None = None,
         prefetch_batches: int = 2,
         prefetch_bytes: int = _PREFETCH_BYTES,
         threads: int | None = None,
@@ -171,19 +156,19 @@ class NativeLoader:
         rows, decode = opened(source, decode)
         dataset, order = ordered(rows, sampler=sampler, shuffle=shuffle, seed=seed, weights=weights)
         tail = _tail_for(tail, order)
-        self._sharding = _equal(resolve(sharding))
+        self._sharding = _equal(resolve(sharding), tail)
         world_size = self._sharding.shard.world_size
         finish = Finish(
-            rows=batch_size if tail == "pad" else None,
             mask_key=mask_key if tail == "pad" or (tail == "short" and world_size > 1) else None,
+            substituted_key=substituted_key,
             as_tensordict=as_tensordict,
             pin_memory=pin_memory and can_pin(),
         )
-        made = decoding(dataset, decode, columns, include_index, float64, fill, tensors=True)
+        made = decoding(dataset, decode, columns, include_index, float64, fill, tensors=True, seeded=seeded)
         self._loader: drt.Loader[Any] = dataset.loader(
             batch_size=batch_size,
             sampler=order,
-            transform=_Assembler(dataset.codec or "datasetrt-torch", made, finish),
+            transform=_Assembler(dataset.codec or "datasetrt-torch", dataset, order, made, finish),
             drop_last=tail == "drop",
             shard=self._sharding.shard,
             threads=threads,
@@ -270,6 +255,19 @@ class NativeLoader:
         """
         return self._loader.epoch
 
+    @property
+    def last(self) -> drt.BatchInfo | None:
+        """What the batch is made of that the newest loop was handed last, as `datasetrt.Loader.last`.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> loader = drtt.NativeLoader(drt.testing.tiny_dataset(), batch_size=4, shuffle=False)
+            >>> batch = next(iter(loader))
+            >>> loader.last.indices.tolist()
+            [0, 1, 2, 3]
+        """
+        return self._loader.last
+
     def __len__(self) -> int:
         """Batches of a whole epoch: as many on every rank, however far the run is.
 
@@ -281,7 +279,7 @@ class NativeLoader:
         """
         return len(self._loader)
 
-    def __iter__(self) -> NativeIterator:
+    def __iter__(self) -> drt.LoaderIterator[Any]:
         """Begin the next epoch, or finish the one that a loaded state is in, with the first ``next``.
 
         Example:
@@ -291,7 +289,7 @@ class NativeLoader:
             [torch.Size([4, 8]), torch.Size([4, 8])]
         """
         self._sharding.recheck()
-        return NativeIterator(self._loader)
+        return iter(self._loader)
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop be this epoch.
@@ -392,12 +390,12 @@ def _tail_for(tail: Tail | None, order: drt.Sampler) -> Tail:
     return tail
 
 
-def _equal(resolved: Resolved) -> Resolved:
+def _equal(resolved: Resolved, tail: Tail) -> Resolved:
     """The same shard, with equally many batches on all ranks."""
-    shard = resolved.shard
-    if shard.uneven not in (None, "pad"):
+    shard, uneven = resolved.shard, "fill" if tail == "pad" else "pad"
+    if shard.uneven not in (None, uneven):
         raise invalid(
             f"the shard says uneven={shard.uneven!r}, but a NativeLoader gives all ranks equally many "
             "batches; leave it out, and choose tail="
         )
-    return Resolved(drt.Shard(shard.rank, shard.world_size, "pad"), resolved.found_out)
+    return Resolved(replace(shard, uneven=uneven), resolved.found_out)

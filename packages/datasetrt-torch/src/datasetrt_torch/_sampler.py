@@ -11,9 +11,12 @@ import datasetrt as drt
 
 from ._checks import count, flag, invalid
 from ._dataset import TorchDataset
+from ._marked import marked
 from ._order import Weights, ordered
-from ._plan import Plan
 from ._shards import Sharding, Uneven, resolve
+
+# Positions that are looked up in one call.
+_SPAN = 4096
 
 
 class _Cursor(NamedTuple):
@@ -26,14 +29,23 @@ class _Run:
 
     def __init__(self, sampler: EpochSampler, start: _Cursor) -> None:
         self.epoch = start.epoch
-        self.plan = sampler._plan(start.position)
+        self.plan = sampler._ledger.plan(start.position)
+        #: Indices of a step, but for the last one.
+        self.batch = sampler._ledger.batch_size or 1
         self.taken = 0
         self.exhausted = False
         self._rows = self._read(sampler)
 
     def _read(self, sampler: EpochSampler) -> Iterator[int]:
-        for start, stop in self.plan.spans():
-            yield from sampler._order.indices(sampler._rows, self.epoch, start, stop).tolist()
+        steps, at_once = len(self.plan), max(1, _SPAN // self.batch)
+        for first in range(0, steps, at_once):
+            stop = min(first + at_once, steps)
+            positions = self.plan.positions(first, stop)
+            if sampler._marks:
+                padding = self.plan.padding(first, stop)
+                yield from marked(sampler._order, sampler._rows, self.epoch, positions, padding)
+            else:
+                yield from sampler._order.indices_at(sampler._rows, positions, self.epoch).tolist()
 
     def take(self) -> int:
         try:
@@ -53,7 +65,7 @@ class _Run:
         """Where the run is: after so many steps, or after what was taken."""
         plan = self.plan
         if steps is None:
-            steps = plan.steps if self.taken == plan.samples else self.taken // plan.batch
+            steps = len(plan) if self.taken == plan.samples else self.taken // self.batch
             if self.exhausted:
                 return _Cursor(self.epoch + 1, 0)
         position = plan.position_after(steps)
@@ -117,9 +129,10 @@ class EpochSampler(DistributedSampler[int]):
         sharding: Which part of the data this process gets: ``"auto"`` asks ``torch.distributed``, ``"none"``
             is all of it, or a `ShardSpec`.
         uneven: What becomes of a last global batch that the ranks cannot share evenly: ``"pad"`` repeats
-            samples, ``"drop"`` leaves some out, ``"keep"`` gives some ranks fewer, with which a collective
-            operation may hang. Must be given for ``Sequential`` on several ranks, as in evaluation; else
-            the default is ``"pad"``.
+            samples, which ``TorchDataset(mask_key=…)`` marks; ``"fill"`` repeats so many that every batch is
+            full, which needs ``batch_size``; ``"drop"`` leaves some out, ``"keep"`` gives some ranks fewer,
+            with which a collective operation may hang. Must be given for ``Sequential`` on several ranks,
+            as in evaluation; else the default is ``"pad"``.
         batch_size: That of the DataLoader, for one rank. With it each rank takes a contiguous part of a
             global batch, as with `NativeLoader` and the core's loader; without it positions are dealt one by
             one, as ``DistributedSampler`` does. The samples of a global batch are the same.
@@ -171,12 +184,19 @@ class EpochSampler(DistributedSampler[int]):
         )
         self._sharding = resolve(sharding, uneven)
         shard = self._sharding.shard
-        # Never looped over: it knows the rules of states, and of uneven batches.
-        self._ledger = self._rows.loader(batch_size=1, sampler=self._order, shard=shard)
-        self._length = len(self._rows.loader(batch_size=1, sampler=self._order))
-        self._uneven = shard.uneven or "pad"
+        if shard.uneven == "fill" and batch_size is None:
+            raise invalid("uneven='fill' needs batch_size=, the DataLoader's, to know when a batch is full")
+        # Where one process has it all, batches only matter for the last one: positions are exact without.
+        positions = shard.world_size == 1 and not drop_last and shard.uneven != "fill"
+        # Never looped over: it knows the rules of states, and which positions each step has.
+        self._ledger = self._rows.loader(
+            batch_size=1 if positions or batch_size is None else batch_size,
+            sampler=self._order,
+            shard=shard,
+            drop_last=drop_last,
+        )
+        self._marks = isinstance(data, TorchDataset) and data.needs_marks
         self._batch_size = batch_size
-        self._drops = drop_last
         self._run: _Run | None = None
         # Where the run is where no loop says so, and where the next loop begins.
         self._cursor = self._next = _Cursor(0, 0)
@@ -232,7 +252,7 @@ class EpochSampler(DistributedSampler[int]):
             >>> len(drtt.EpochSampler(drt.testing.tiny_dataset(), sharding=spec))
             3
         """
-        return self._plan(0).samples
+        return self._ledger.plan().samples
 
     def __iter__(self) -> Iterator[int]:
         """Begin the next epoch, or finish the one that a loaded state is in.
@@ -315,7 +335,7 @@ class EpochSampler(DistributedSampler[int]):
         most = -(-run.plan.samples // size)
         if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= most:
             raise invalid(f"batches = {batches!r} is refused; the loop has {most}")
-        steps = batches if run.plan.batch == size else batches * size
+        steps = batches if run.batch == size else batches * size
         return self._state(run.cursor(steps))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -351,13 +371,6 @@ class EpochSampler(DistributedSampler[int]):
         shard = self._sharding.shard
         ranks = f", rank {shard.rank} of {shard.world_size}" if shard.world_size > 1 else ""
         return f"EpochSampler({self._order}{ranks}, epoch {self.epoch})"
-
-    def _plan(self, start: int) -> Plan:
-        shard = self._sharding.shard
-        # Where one process has it all, batches only matter for the last one: positions are exact without.
-        whole = shard.world_size == 1 and not self._drops
-        batch = 1 if whole or self._batch_size is None else self._batch_size
-        return Plan(self._length, start, batch, shard.rank, shard.world_size, self._uneven, self._drops)
 
     def _begin(self) -> _Run:
         """The loop that begins now; it is the one that the state speaks of."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
-Uneven: TypeAlias = Literal["pad", "drop", "keep"]
+Uneven: TypeAlias = Literal["pad", "fill", "drop", "keep"]
 Sharding: TypeAlias = Literal["auto", "none"] | drt.Shard
 
 
@@ -145,7 +145,7 @@ def resolve(sharding: Sharding, uneven: Uneven | None = None) -> Resolved:
             not there yet.
     """
     if uneven is not None:
-        choice("uneven", uneven, ("pad", "drop", "keep"))
+        choice("uneven", uneven, ("pad", "fill", "drop", "keep"))
     if isinstance(sharding, drt.Shard):
         if uneven is not None and sharding.uneven not in (None, uneven):
             raise invalid(f"uneven = {uneven!r}, but the shard says {sharding.uneven!r}; say it once")

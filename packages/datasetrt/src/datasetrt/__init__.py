@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING  # noqa: I001
 # Before anything else that imports NumPy.
 from . import _one_interpreter  # noqa: F401
 from . import codecs, installation, testing
-from ._core import CachedSample, SampleBatch
+from ._core import BatchInfo, BatchPlan, CachedSample, SampleBatch
 from ._core import version as __version__
 from .config import ReaderConfig, WriterConfig
 from .dataset import CachedDataset
@@ -66,6 +66,8 @@ else:
 __all__ = [
     "AuditReport",
     "AuditedGlobal",
+    "BatchInfo",
+    "BatchPlan",
     "BlockShuffle",
     "CacheExistsError",
     "CacheInfo",

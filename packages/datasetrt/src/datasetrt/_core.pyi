@@ -11,6 +11,8 @@ from .source import CacheInput
 from .table import ArrowStream
 
 __all__ = [
+    "BatchInfo",
+    "BatchPlan",
     "CachedSample",
     "Order",
     "PayloadBuffer",
@@ -202,6 +204,13 @@ class SampleBatch:
     # Which samples repeat others, so that all ranks have equally many.
     @property
     def padding(self) -> npt.NDArray[np.bool_]: ...
+    # Which samples stand in for damaged ones.
+    @property
+    def substituted(self) -> npt.NDArray[np.bool_]: ...
+
+    # The same without the bytes.
+    @property
+    def info(self) -> BatchInfo: ...
     @property
     def buffer(self) -> memoryview: ...
     # Where each payload begins in ``buffer``.
@@ -222,6 +231,53 @@ class SampleBatch:
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
 @final
+class BatchInfo:
+    # Which samples a batch is made of, without their bytes; arrays have one entry a sample.
+
+    def __len__(self) -> int: ...
+    # The same of one sample.
+    def one(self, at: int) -> BatchInfo: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def indices(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def positions(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def padding(self) -> npt.NDArray[np.bool_]: ...
+    @property
+    def substituted(self) -> npt.NDArray[np.bool_]: ...
+
+@final
+class BatchPlan:
+    # The positions of each step of one rank, from a place of an epoch on; pickles, compares by value.
+
+    def __new__(
+        cls,
+        length: int,
+        start: int,
+        batch_size: int,
+        rank: int,
+        world_size: int,
+        uneven: str,
+        drop_last: bool,
+    ) -> BatchPlan: ...
+    # Steps of this rank.
+    def __len__(self) -> int: ...
+
+    # Positions of an epoch.
+    @property
+    def length(self) -> int: ...
+
+    # Samples of all steps, padding included.
+    @property
+    def samples(self) -> int: ...
+    # Of one step, or of those from ``step`` to ``stop``.
+    def positions(self, step: int, stop: int | None = None) -> npt.NDArray[np.int64]: ...
+    def padding(self, step: int, stop: int | None = None) -> npt.NDArray[np.bool_]: ...
+    def position_after(self, steps: int) -> int: ...
+
+@final
 class Order:
     # A sampler bound to the rows and weights of a view.
 
@@ -236,7 +292,8 @@ class Order:
     def __len__(self) -> int: ...
     def indices(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]: ...
     def position_of(self, row: int, epoch: int) -> int: ...
-    def transform_seeds(self, epoch: int, positions: npt.NDArray[np.int64]) -> list[int]: ...
+    def indices_at(self, epoch: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def transform_seeds(self, epoch: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]: ...
 
 @final
 class Memory:
@@ -252,14 +309,9 @@ class Stream:
         cls,
         view: View,
         order: Order,
+        plan: BatchPlan,
         *,
         epoch: int,
-        start: int,
-        batch_size: int,
-        rank: int,
-        world_size: int,
-        uneven: str,
-        drop_last: bool,
         steps_per_read: int,
         threads: int | None,
         prefetch_batches: int,
@@ -272,8 +324,8 @@ class Stream:
     def __len__(self) -> int: ...
     def position_after(self, steps: int) -> int: ...
     def next(self) -> SampleBatch | None: ...
-    # The samples of the next read and their positions; no samples at the end.
-    def next_samples(self) -> tuple[list[CachedSample], list[int]]: ...
+    # The samples of the next read and what is known of them; None at the end.
+    def next_samples(self) -> tuple[list[CachedSample], BatchInfo] | None: ...
     def substitutions(self) -> list[_Substitution]: ...
     def stats(self) -> dict[str, float]: ...
     def close(self) -> None: ...

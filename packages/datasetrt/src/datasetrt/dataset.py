@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from ._core import CachedSample, Order, SampleBatch, Stream, View
+from ._core import BatchPlan, CachedSample, Order, SampleBatch, Stream, View
 from .audit import audit
 from .checks import COUNTABLE, as_index, invalid, shown, slice_of, whole
 from .config import ReaderConfig
@@ -178,13 +178,8 @@ class CachedDataset(Loadable[T_co]):
         stream = Stream(
             self._view,
             self._order(_SEQUENTIAL),
+            BatchPlan(len(self), 0, 1, 0, 1, "keep", drop_last=False),
             epoch=0,
-            start=0,
-            batch_size=1,
-            rank=0,
-            world_size=1,
-            uneven="keep",
-            drop_last=False,
             steps_per_read=self._samples_per_read,
             threads=None,
             prefetch_batches=2,
@@ -193,8 +188,8 @@ class CachedDataset(Loadable[T_co]):
         )
         try:
             rows = count()
-            while samples := stream.next_samples()[0]:
-                yield from map(self._made, samples, rows)
+            while (found := stream.next_samples()) is not None:
+                yield from map(self._made, found[0], rows)
         finally:
             stream.close()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
-from ._core import Memory, Stream
+from ._core import BatchInfo, BatchPlan, Memory, Stream
 from .checks import BATCH_SAMPLES, COUNTABLE, THREADS, choice, flag, invalid, shown, whole
 from .loop import NO_FIGURES, Cursor, LoaderIterator, Loop
 from .sampler import Sampler, Shard
@@ -65,12 +65,16 @@ class LoaderKwargs(TypedDict, total=False):
 class Loader(Generic[T_co]):
     """Batches of a dataset, epoch after epoch; made by :meth:`CachedDataset.loader`.
 
-    Each ``iter(loader)`` is the next epoch, also after a loop that was left early. Epochs are read ahead by
-    native threads, which end with the iterator.
+    Each loop over it is the next epoch, also after a loop that was left early. An epoch begins with the first
+    batch that is asked for: an ``iter(loader)`` of which nothing is pulled counts for nothing. Epochs are
+    read ahead by native threads, which end with the iterator.
 
     The state counts what was handed out, on the assumption that all ranks are in step. It is the same on all
-    ranks, and for any world size, batch size, number of threads and prefetch. The newest iterator owns it.
+    ranks, and for any world size, batch size, number of threads and prefetch. The loop that
+    began last owns it.
     Once the last batch of an epoch is handed out, the state is the start of the next epoch.
+
+    :attr:`last` tells which samples of a batch are padding, also where a transform or a codec made it.
 
     A loader pickles with its place in the run, if its transform and collate pickle.
 
@@ -99,7 +103,6 @@ class Loader(Generic[T_co]):
         # The newest loop, as far as the state speaks of it, and as far as its figures are asked for.
         self._loop: Loop | None = None
         self._newest: Loop | None = None
-        self._length: int | None = None
         self._memory = self._new_memory()
         # What cannot be bound to the dataset is refused now, not in the first loop.
         dataset._order(sampler)
@@ -163,6 +166,50 @@ class Loader(Generic[T_co]):
         """
         return self._where().epoch
 
+    @property
+    def last(self) -> BatchInfo | None:
+        """What the batch is made of that the newest loop was handed last; None before its first one.
+
+        Tells which samples only fill up the batch (``padding``), which stand in for damaged ones
+        (``substituted``), and where each stands in the order, whatever a transform, a codec or a collate made
+        of them. With ``batch_size=None`` it is about the one sample. Read it in the loop, before the next
+        batch is asked for; where something between the loader and you reads ahead, have collate keep it.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> shard = drt.Shard(rank=1, world_size=2, uneven="pad")
+            >>> ds = drt.testing.tiny_dataset(5)
+            >>> loader = ds.loader(batch_size=2, transform=lambda sample: sample.sample_id, shard=shard)
+            >>> for batch in loader:
+            ...     print(batch, loader.last.padding.tolist())
+            [2, 3] [False, False]
+            [0] [True]
+        """
+        return None if self._newest is None else self._newest.last
+
+    def plan(self, position: int = 0) -> BatchPlan:
+        """The positions of each step of this rank, from a position of an epoch on: what loops go by.
+
+        With :meth:`Sampler.indices_at` and :meth:`Sampler.transform_seeds` it is all that is needed to
+        read the batch of any step in any process, as this loader would.
+
+        Args:
+            position: Where the first step begins, counted over all ranks as in a state.
+
+        Raises:
+            InvalidInputError: The epoch has no such position.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> loader = ds.loader(batch_size=4, sampler=drt.Shuffle(seed=7))
+            >>> rows = loader.sampler.indices_at(ds, loader.plan().positions(1))
+            >>> rows.tolist() == list(loader)[1].indices.tolist()
+            True
+        """
+        length = len(self._dataset._order(self._sampler))
+        return self._plan(whole("position", position, 0, length + 1))
+
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank; samples, with ``batch_size=None``.
 
@@ -172,17 +219,13 @@ class Loader(Generic[T_co]):
             >>> len(ds.loader(batch_size=4)), len(ds.loader(batch_size=4, drop_last=True))
             (3, 2)
         """
-        if self._length is None:
-            stream = self._stream(Cursor(0, 0))
-            self._length = len(stream)
-            stream.close()
-        return self._length
+        return len(self._plan(0))
 
     def __iter__(self) -> LoaderIterator[T_co]:
-        """Begin the next epoch, or continue the one that a loaded state is in.
+        """The next epoch, or the rest of the one that a loaded state is in.
 
-        Raises:
-            InvalidInputError: The last epoch, ``2**63 - 1``, is over.
+        It begins with the first ``next``, which raises :class:`InvalidInputError` where the last epoch,
+        ``2**63 - 1``, is over.
 
         Example:
             >>> import datasetrt as drt
@@ -192,13 +235,18 @@ class Loader(Generic[T_co]):
             >>> [batch.epoch for batch in loader]
             [1, 1, 1]
         """
+        return LoaderIterator(self._begin, self._work, by_sample=self._options.batch_size is None)
+
+    def _begin(self) -> Loop:
+        """The loop that begins now; it is the one that the state speaks of."""
         start = self._next
         if start.epoch >= COUNTABLE:
             raise invalid(f"epoch {COUNTABLE - 1} was the last one; begin another run with set_epoch")
-        loop = Loop(start.epoch, self._stream(start), self._dataset._order(self._sampler))
+        plan = self._plan(start.position)
+        loop = Loop(start.epoch, self._stream(start.epoch, plan), self._dataset._order(self._sampler), plan)
         self._next = Cursor(start.epoch + 1, 0)
         self._loop = self._newest = loop
-        return LoaderIterator(loop, self._work, by_sample=self._options.batch_size is None)
+        return loop
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop be this epoch.
@@ -341,19 +389,26 @@ class Loader(Generic[T_co]):
         options = self._options
         return Memory(prefetch_batches=options.prefetch_batches, prefetch_bytes=options.prefetch_bytes)
 
-    def _stream(self, start: Cursor) -> Stream:
+    def _plan(self, start: int) -> BatchPlan:
+        options = self._options
+        return BatchPlan(
+            len(self._dataset._order(self._sampler)),
+            start,
+            1 if options.batch_size is None else options.batch_size,
+            options.shard.rank,
+            options.shard.world_size,
+            self._uneven,
+            options.drop_last,
+        )
+
+    def _stream(self, epoch: int, plan: BatchPlan) -> Stream:
         options = self._options
         samples = self._dataset._samples_per_read if options.batch_size is None else 1
         return Stream(
             self._dataset._view,
             self._dataset._order(self._sampler),
-            epoch=start.epoch,
-            start=start.position,
-            batch_size=1 if options.batch_size is None else options.batch_size,
-            rank=options.shard.rank,
-            world_size=options.shard.world_size,
-            uneven=self._uneven,
-            drop_last=options.drop_last,
+            plan,
+            epoch=epoch,
             steps_per_read=samples,
             threads=options.threads,
             prefetch_batches=options.prefetch_batches,

@@ -6,19 +6,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-import numpy as np
-
 from .errors import DatasetRTError
 from .transform import Assembly, Drawn
 
 if TYPE_CHECKING:
-    from ._core import CachedSample, Order, SampleBatch, Stream
+    from ._core import BatchInfo, BatchPlan, CachedSample, Order, SampleBatch, Stream
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -39,7 +37,10 @@ class Loop:
     epoch: int
     stream: Stream
     order: Order
+    plan: BatchPlan
     steps: int = 0
+    #: What was handed out last.
+    last: BatchInfo | None = None
     transform_seconds: float = 0.0
     #: No step is left on this rank, or nobody asks for one any more.
     ended: bool = False
@@ -47,8 +48,8 @@ class Loop:
 
     def cursor(self) -> Cursor | None:
         """Where the run is because of this loop; None once its epoch is over."""
-        position = self.stream.position_after(self.steps)
-        return None if self._exhausted or position >= len(self.order) else Cursor(self.epoch, position)
+        position = self.plan.position_after(self.steps)
+        return None if self._exhausted or position >= self.plan.length else Cursor(self.epoch, position)
 
     def exhaust(self) -> None:
         """Note that this rank has no step left, though another one may."""
@@ -81,7 +82,10 @@ NO_FIGURES: dict[str, float] = {
 
 
 class LoaderIterator(Iterator[T_co]):
-    """One loop over a loader, made by ``iter(loader)``: the rest of one epoch, from where the loader was.
+    """One loop over a loader, made by ``iter(loader)``: the rest of one epoch, from where the loader is.
+
+    An iterator of which nothing was ever asked has begun no epoch: some frameworks make one only to see
+    whether they can. Its native threads start with the first ``next``, too.
 
     An exception of transform or collate leaves it at the same batch, which the next call tries again.
     Dropping it ends its native threads, as does :meth:`close`.
@@ -97,20 +101,27 @@ class LoaderIterator(Iterator[T_co]):
         [0, 1, 2, 3]
     """
 
-    def __init__(self, loop: Loop, work: Assembly, *, by_sample: bool) -> None:
-        self._loop = loop
+    def __init__(self, begin: Callable[[], Loop], work: Assembly, *, by_sample: bool) -> None:
+        # Makes the loop with the first call of next; None from then on, and once it is closed.
+        self._begin: Callable[[], Loop] | None = begin
+        self._loop: Loop | None = None
         self._work = work
         self._by_sample = by_sample
         self._as_is = work.nothing
-        self._steps = len(loop.stream)
         # What is being handed out; it stays until that succeeds.
         self._pending: SampleBatch | CachedSample | Drawn | None = None
-        self._ahead: deque[CachedSample | Drawn] = deque()
+        self._pending_info: BatchInfo | None = None
+        self._ahead: deque[tuple[CachedSample | Drawn, BatchInfo]] = deque()
         # Held during a call of next, and never waited for: a transform may do whatever it likes.
         self._in_use = threading.Lock()
 
     def __iter__(self) -> LoaderIterator[T_co]:
         return self
+
+    @property
+    def last(self) -> BatchInfo | None:
+        """What the batch is made of that was handed out last: see :attr:`Loader.last`."""
+        return None if self._loop is None else self._loop.last
 
     def __next__(self) -> T_co:
         if not self._in_use.acquire(blocking=False):
@@ -125,14 +136,20 @@ class LoaderIterator(Iterator[T_co]):
             self._in_use.release()
 
     def _advance(self) -> T_co:
+        if self._begin is not None:
+            self._loop = self._begin()
+            self._begin = None
         loop = self._loop
+        if loop is None:  # closed before it began
+            raise StopIteration
         if self._pending is None or loop.ended:
-            self._pending = self._fetch()
-        result = self._pending if self._as_is else self._worked(self._pending)
+            self._pending, self._pending_info = self._fetch(loop)
+        result = self._pending if self._as_is else self._worked(self._pending, loop)
+        loop.last = self._pending_info
         self._pending = None
         loop.steps += 1
         # A rank may have one step less than others: its epoch is over when it is asked for one more.
-        if loop.steps == self._steps and loop.cursor() is None:
+        if loop.steps == len(loop.plan) and loop.cursor() is None:
             loop.end()
         return cast(T_co, result)
 
@@ -147,7 +164,9 @@ class LoaderIterator(Iterator[T_co]):
             >>> next(batches, None) is None
             True
         """
-        self._loop.end()
+        self._begin = None
+        if self._loop is not None:
+            self._loop.end()
         # A call of next that runs is still handing these out; it may be the one whose transform closes.
         if self._in_use.acquire(blocking=False):
             self._pending = None
@@ -173,53 +192,59 @@ class LoaderIterator(Iterator[T_co]):
         if loop is not None:
             loop.end()
 
-    def _fetch(self) -> SampleBatch | CachedSample | Drawn:
-        if self._loop.ended:
+    def _fetch(self, loop: Loop) -> tuple[SampleBatch | CachedSample | Drawn, BatchInfo]:
+        if loop.ended:
             raise StopIteration
-        found: SampleBatch | CachedSample | Drawn | None
+        found: tuple[SampleBatch | CachedSample | Drawn, BatchInfo] | None
         if self._by_sample:
             if not self._ahead:
-                self._ahead.extend(self._read_samples())
+                self._ahead.extend(self._read_samples(loop))
             found = self._ahead.popleft() if self._ahead else None
         else:
-            found = self._loop.stream.next()
-            self._log_substitutions()
+            batch = loop.stream.next()
+            _log_substitutions(loop)
+            found = None if batch is None else (batch, batch.info)
         if found is None:
             # Closed while we waited, an epoch is not over.
-            if not self._loop.ended:
-                self._loop.exhaust()
+            if not loop.ended:
+                loop.exhaust()
             raise StopIteration
         return found
 
-    def _read_samples(self) -> Iterable[CachedSample | Drawn]:
-        loop = self._loop
-        samples, positions = loop.stream.next_samples()
-        self._log_substitutions()
+    def _read_samples(self, loop: Loop) -> Iterable[tuple[CachedSample | Drawn, BatchInfo]]:
+        found = loop.stream.next_samples()
+        _log_substitutions(loop)
+        if found is None:
+            return ()
+        samples, info = found
+        each = map(info.one, range(len(info)))
         if self._as_is:
-            return samples
+            return zip(samples, each, strict=True)
         seeds: Iterable[int] = repeat(0)
         if self._work.seeded:
-            seeds = loop.order.transform_seeds(loop.epoch, np.array(positions, np.int64))
-        return map(Drawn, samples, repeat(loop.epoch), positions, seeds)
+            seeds = loop.order.transform_seeds(loop.epoch, info.positions).tolist()
+        drawn = map(Drawn, samples, repeat(loop.epoch), info.positions.tolist(), seeds)
+        return zip(drawn, each, strict=True)
 
-    def _worked(self, pending: Any) -> Any:
+    def _worked(self, pending: Any, loop: Loop) -> Any:
         begin = time.perf_counter()
         try:
             if self._by_sample:
                 return self._work.sample(pending)
-            return self._work.batch(pending, self._loop.order)
+            return self._work.batch(pending, loop.order)
         finally:
-            self._loop.transform_seconds += time.perf_counter() - begin
+            loop.transform_seconds += time.perf_counter() - begin
 
-    def _log_substitutions(self) -> None:
-        for lost in self._loop.stream.substitutions():
-            _log.warning(
-                "sample %d of cache %s cannot be read; row %d is read in its place "
-                "at position %d of epoch %d: %s",
-                lost["sample_id"],
-                lost["cache_id"],
-                lost["replacement_row"],
-                lost["position"],
-                self._loop.epoch,
-                lost["message"],
-            )
+
+def _log_substitutions(loop: Loop) -> None:
+    for lost in loop.stream.substitutions():
+        _log.warning(
+            "sample %d of cache %s cannot be read; row %d is read in its place "
+            "at position %d of epoch %d: %s",
+            lost["sample_id"],
+            lost["cache_id"],
+            lost["replacement_row"],
+            lost["position"],
+            loop.epoch,
+            lost["message"],
+        )

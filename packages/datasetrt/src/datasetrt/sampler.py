@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ._core import Order
 from .checks import COUNTABLE, WORD, choice, count, flag, invalid, shown, whole
+from .errors import SampleIndexError
 
 if TYPE_CHECKING:
     from ._core import View
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 SamplerState: TypeAlias = dict[str, str | int | bool | None]
 
-Uneven: TypeAlias = Literal["pad", "drop", "keep"]
+Uneven: TypeAlias = Literal["pad", "drop", "keep", "fill"]
 
 # A block is read in one go, so it has to be worth a seek: 256 samples of 12 KiB are 3 MiB. A window is what
 # is mixed at a time: 64 blocks make 16,384 samples, far more than a batch, read at 64 places of the disk.
@@ -72,6 +73,63 @@ class Sampler(ABC):
         end = length if stop is None else whole("stop", stop, 0, length + 1)
         return order.indices(whole("epoch", epoch, 0, WORD), whole("start", start, 0, end + 1), end)
 
+    def indices_at(
+        self, ds: CachedDataset[Any], positions: npt.ArrayLike, epoch: int = 0
+    ) -> npt.NDArray[np.int64]:
+        """The rows at any positions of an epoch, such as those of :meth:`Loader.plan`.
+
+        Args:
+            ds: The dataset.
+            positions: Integers, shape ``(n,)``, in any order.
+            epoch: Epoch, in ``[0, 2**64)``.
+
+        Returns:
+            Numbers of rows of the active table, int64, shape ``(n,)``.
+
+        Raises:
+            InvalidInputError: These are no positions, or the sampler does not fit the dataset.
+            SampleIndexError: The epoch has no such position.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds = drt.testing.tiny_dataset()
+            >>> order = drt.Shuffle(seed=7).indices(ds)
+            >>> drt.Shuffle(seed=7).indices_at(ds, [5, 0]).tolist() == [order[5], order[0]]
+            True
+        """
+        order = _order_of(ds, self)
+        return order.indices_at(whole("epoch", epoch, 0, WORD), _positions(positions, len(order)))
+
+    def transform_seeds(
+        self, ds: CachedDataset[Any], positions: npt.ArrayLike, epoch: int = 0
+    ) -> npt.NDArray[np.uint64]:
+        """The seeds that a loader with ``seeded=True`` gives to the transform at these positions.
+
+        A seed is a function of (seed, epoch, position): ``docs/sampling.md`` defines it. For code that reads
+        by other ways than a loader and wants the same random draws.
+
+        Args:
+            ds: The dataset.
+            positions: Integers, shape ``(n,)``, in any order.
+            epoch: Epoch, in ``[0, 2**64)``.
+
+        Returns:
+            uint64, shape ``(n,)``, each in ``[0, 2**63)``.
+
+        Raises:
+            InvalidInputError: These are no positions, or the sampler does not fit the dataset.
+            SampleIndexError: The epoch has no such position.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> ds, order = drt.testing.tiny_dataset(), drt.Shuffle(seed=7)
+            >>> loader = ds.loader(batch_size=10, sampler=order, seeded=True, transform=lambda _, seed: seed)
+            >>> next(iter(loader)) == order.transform_seeds(ds, range(10)).tolist()
+            True
+        """
+        order = _order_of(ds, self)
+        return order.transform_seeds(whole("epoch", epoch, 0, WORD), _positions(positions, len(order)))
+
     def position_of(self, ds: CachedDataset[Any], row: int, epoch: int = 0) -> int:
         """The position of an epoch at which a row is read: the inverse of :meth:`indices`.
 
@@ -107,6 +165,26 @@ def _order_of(ds: CachedDataset[Any], sampler: Sampler) -> Order:
     if not hasattr(ds, "_order"):
         raise invalid(f"ds = {shown(ds)} is a {type(ds).__name__}; give a CachedDataset")
     return ds._order(sampler)
+
+
+def _positions(positions: npt.ArrayLike, length: int) -> npt.NDArray[np.int64]:
+    try:
+        found = np.asarray(positions)
+    except ValueError as error:  # lists of different lengths
+        raise invalid(f"positions are no array ({error}); give whole numbers, of shape (n,)") from error
+    if found.ndim == 1 and found.size == 0:
+        return np.empty(0, np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise invalid(
+            f"positions are {found.dtype} of shape {found.shape}; give whole numbers, of shape (n,)"
+        )
+    if found.min() < 0 or found.max() >= length:
+        wrong = found.min() if found.min() < 0 else found.max()
+        raise SampleIndexError(
+            f"position {wrong} is not among the {length} positions of an epoch; give whole numbers from 0",
+            kind="index-out-of-range",
+        )
+    return found.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -256,9 +334,11 @@ class Shard:
         rank: This process, in ``[0, world_size)``.
         world_size: How many processes share the data.
         uneven: What becomes of a last global batch that the ranks cannot share evenly: ``"pad"`` repeats
-            samples, and ``batch.padding`` says which; ``"drop"`` leaves out the few that are too many;
-            ``"keep"`` gives some ranks fewer, and perhaps one batch less. The default is ``"pad"``. With
-            :class:`Sequential` and more than one rank, as in evaluation, it must be given.
+            samples from the start of the epoch, so that all ranks get equally many; ``"fill"`` repeats so
+            many that every batch is full, on one rank too, and all batches have one shape; ``"drop"`` leaves
+            out the few that are too many; ``"keep"`` gives some ranks fewer, and perhaps one batch less. The
+            default is ``"pad"``. With :class:`Sequential` and more than one rank, as in evaluation, it must
+            be given. :attr:`SampleBatch.padding` and :attr:`Loader.last` say which samples are repeated.
 
     Raises:
         InvalidInputError: A value is out of range or not known.
@@ -290,6 +370,6 @@ class Shard:
         if self.world_size > 1 and isinstance(sampler, Sequential):
             raise invalid(
                 f"Shard(world_size={self.world_size}) with Sequential does not say what to do when the ranks "
-                "cannot share the last batch evenly; give uneven='pad', 'drop' or 'keep'"
+                "cannot share the last batch evenly; give uneven='pad', 'fill', 'drop' or 'keep'"
             )
         return "pad"

@@ -95,7 +95,7 @@ class Assembly:
                 for payload in batch.payloads:
                     add(self.codec.loads(payload))
             elif self.apply is not None and self.seeded:
-                seeds = order.transform_seeds(batch.epoch, batch.positions)
+                seeds = order.transform_seeds(batch.epoch, batch.positions).tolist()
                 for sample, seed in zip(batch, seeds, strict=True):
                     add(self.apply(sample, seed))
             elif self.apply is not None:

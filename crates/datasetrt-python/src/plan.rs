@@ -1,0 +1,170 @@
+//! The steps of one rank, as arrays.
+
+use datasetrt_core::stream::plan::{Plan, Uneven};
+use numpy::PyArray1;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::batch::int64;
+use crate::error::{OrRaise as _, invalid};
+
+/// More positions at once are refused: their arrays would take gigabytes.
+const MOST_POSITIONS: u64 = 1 << 28;
+
+/// How one rank takes its way through an epoch: the positions of each step, from a place on.
+///
+/// Made by :meth:`Loader.plan`, and what its loops go by. Reads nothing, pickles, costs as much as the steps
+/// that are asked for.
+///
+/// Example:
+///     >>> import datasetrt as drt
+///     >>> shard = drt.Shard(rank=1, world_size=2, uneven="pad")
+///     >>> plan = drt.testing.tiny_dataset().loader(batch_size=2, shard=shard).plan()
+///     >>> len(plan), plan.positions(0).tolist(), plan.positions(2).tolist(), plan.position_after(2)
+///     (3, [2, 3], [9], 8)
+#[pyclass(frozen, module = "datasetrt._core")]
+pub(crate) struct BatchPlan {
+    pub(crate) plan: Plan,
+    arguments: (u64, u64, u64, u64, u64, String, bool),
+}
+
+impl BatchPlan {
+    fn each<T>(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        stop: Option<u64>,
+        add: impl Fn(&mut Vec<T>, Vec<u64>, usize),
+    ) -> PyResult<Vec<T>> {
+        let steps = self.plan.steps();
+        let stop = stop.unwrap_or_else(|| step.saturating_add(1));
+        if step > stop || stop > steps {
+            let message = format!("steps {step} to {stop} are not within the {steps} that the plan has");
+            return Err(PyIndexError::new_err(message));
+        }
+        if (stop - step).saturating_mul(self.arguments.2) > MOST_POSITIONS {
+            return Err(invalid(py, format!("steps {step} to {stop} are too many at once; ask for fewer")));
+        }
+        let mut found = Vec::new();
+        for step in step..stop {
+            let step = self.plan.step(step);
+            let padding = usize::try_from(step.padding)?;
+            add(&mut found, step.positions, padding);
+        }
+        Ok(found)
+    }
+}
+
+#[pymethods]
+impl BatchPlan {
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "the fields, as a pickle gives them")]
+    fn new(
+        py: Python<'_>,
+        length: u64,
+        start: u64,
+        batch_size: u64,
+        rank: u64,
+        world_size: u64,
+        uneven: String,
+        drop_last: bool,
+    ) -> PyResult<Self> {
+        let mode = Uneven::parse(&uneven).or_raise(py)?;
+        let plan = Plan::new(length, start, batch_size, (rank, world_size), mode, drop_last).or_raise(py)?;
+        Ok(BatchPlan { plan, arguments: (length, start, batch_size, rank, world_size, uneven, drop_last) })
+    }
+
+    /// Steps that are left in the epoch.
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.plan.steps())?)
+    }
+
+    /// Positions of an epoch.
+    #[getter]
+    fn length(&self) -> u64 {
+        self.plan.length()
+    }
+
+    /// Samples of all steps together, padding included.
+    #[getter]
+    fn samples(&self) -> u64 {
+        self.plan.samples()
+    }
+
+    /// Positions of a step, or of all steps up to another one, laid one after another.
+    ///
+    /// Args:
+    ///     step: In ``[0, len(plan))``.
+    ///     stop: The step after the last one; None is ``step + 1``.
+    ///
+    /// Returns:
+    ///     int64, shape ``(n,)``.
+    ///
+    /// Raises:
+    ///     IndexError: There are no such steps.
+    #[pyo3(signature = (step, stop = None))]
+    fn positions<'py>(
+        &self,
+        py: Python<'py>,
+        step: u64,
+        stop: Option<u64>,
+    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let add = |all: &mut Vec<u64>, positions: Vec<u64>, _| all.extend(positions);
+        Ok(int64(py, &self.each(py, step, stop, add)?))
+    }
+
+    /// Which of those positions are padding, as :attr:`SampleBatch.padding` tells.
+    ///
+    /// Args:
+    ///     step: In ``[0, len(plan))``.
+    ///     stop: The step after the last one; None is ``step + 1``.
+    ///
+    /// Returns:
+    ///     bool, shape ``(n,)``.
+    ///
+    /// Raises:
+    ///     IndexError: There are no such steps.
+    #[pyo3(signature = (step, stop = None))]
+    fn padding<'py>(
+        &self,
+        py: Python<'py>,
+        step: u64,
+        stop: Option<u64>,
+    ) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        let add = |all: &mut Vec<bool>, positions: Vec<u64>, padding: usize| {
+            let real = positions.len().saturating_sub(padding);
+            all.extend((0..positions.len()).map(|at| at >= real));
+        };
+        Ok(PyArray1::from_vec(py, self.each(py, step, stop, add)?))
+    }
+
+    /// The position that a state has once every rank was given so many steps.
+    ///
+    /// Args:
+    ///     steps: At least 0.
+    ///
+    /// Returns:
+    ///     A position of this epoch; :attr:`length` where no rank has anything left, and the state is the
+    ///     start of the next epoch.
+    fn position_after(&self, steps: u64) -> u64 {
+        self.plan.position_after(steps)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let arguments = slf.get().arguments.clone().into_pyobject(slf.py())?;
+        (slf.get_type(), arguments).into_pyobject(slf.py())
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| other.get().arguments == self.arguments)
+    }
+
+    fn __repr__(&self) -> String {
+        let (length, start, batch_size, rank, world_size, ..) = &self.arguments;
+        format!(
+            "BatchPlan({} steps from position {start} of {length}, batch_size={batch_size}, rank {rank} of {world_size})",
+            self.plan.steps()
+        )
+    }
+}
