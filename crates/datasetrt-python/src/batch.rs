@@ -1,6 +1,7 @@
 //! Samples that were read together.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arrow_array::{ArrayRef, LargeBinaryArray, RecordBatch};
 use arrow_buffer::OffsetBuffer;
@@ -15,7 +16,7 @@ use pyo3_arrow::PyRecordBatch;
 
 use crate::error::{OrRaise as _, invalid, repr};
 use crate::info::{BatchInfo, Members};
-use crate::metadata;
+use crate::metadata::{self, Lazy};
 use crate::payloads::Payloads;
 use crate::sample::{CachedSample, Row};
 
@@ -35,17 +36,22 @@ use crate::sample::{CachedSample, Row};
 ///     (2, [2, 0], True)
 #[pyclass(frozen, module = "datasetrt")]
 pub(crate) struct SampleBatch {
-    dataset: Arc<Dataset>,
     places: Arc<Members>,
-    globals: Vec<u64>,
-    columns: Arc<RecordBatch>,
+    metadata: Arc<Lazy>,
     payloads: Payloads,
 }
 
 impl SampleBatch {
-    pub(crate) fn new(py: Python<'_>, dataset: Arc<Dataset>, epoch: u64, batch: Batch) -> PyResult<Self> {
+    pub(crate) fn new(
+        py: Python<'_>,
+        dataset: &Arc<Dataset>,
+        epoch: u64,
+        batch: Batch,
+        metadata_wanted: &Arc<AtomicBool>,
+    ) -> PyResult<Self> {
+        let metadata = Lazy::new(py, dataset, &batch.rows, batch.globals, batch.metadata, metadata_wanted);
         Ok(SampleBatch {
-            dataset,
+            metadata,
             places: Arc::new(Members {
                 epoch,
                 rows: batch.rows,
@@ -53,26 +59,18 @@ impl SampleBatch {
                 padding: batch.padding,
                 substituted: batch.substituted,
             }),
-            globals: batch.globals,
-            columns: Arc::new(batch.metadata),
             payloads: Payloads::new(py, batch.payloads)?,
         })
     }
 
     fn sample(&self, py: Python<'_>, at: usize) -> PyResult<CachedSample> {
-        let (length, global) = (part(self.payloads.lengths(), at), part(&self.globals, at));
+        let length = self.payloads.lengths().get(at).copied().unwrap_or_default();
         let rows = self.payloads.rows(py)?;
         let data = PyBytes::new_with(py, length, |out| {
             rows.copy(at, out);
             Ok(())
         })?;
-        let row = Row::Batch {
-            batch: Arc::clone(&self.columns),
-            row: at,
-            dataset: Arc::clone(&self.dataset),
-            global,
-        };
-        CachedSample::new(py, &data, row)
+        CachedSample::new(py, &data, Row::Batch { batch: Arc::clone(&self.metadata), row: at })
     }
 
     fn data_column(&self, py: Python<'_>) -> PyResult<LargeBinaryArray> {
@@ -95,22 +93,19 @@ impl SampleBatch {
     }
 
     fn record_batch(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        if self.columns.schema_ref().index_of("data").is_ok() {
+        let stored = self.metadata.get(py)?;
+        if stored.schema_ref().index_of("data").is_ok() {
             let message =
                 "a metadata column is named 'data', as the payloads are in Arrow; use payloads and metadata";
             return Err(invalid(py, message));
         }
         let data: ArrayRef = Arc::new(self.data_column(py)?);
         let mut fields = vec![Arc::new(Field::new("data", DataType::LargeBinary, false))];
-        fields.extend(self.columns.schema_ref().fields().iter().cloned());
+        fields.extend(stored.schema_ref().fields().iter().cloned());
         let mut columns = vec![data];
-        columns.extend(self.columns.columns().iter().cloned());
+        columns.extend(stored.columns().iter().cloned());
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| invalid(py, e.to_string()))
     }
-}
-
-fn part<T: Copy + Default>(values: &[T], at: usize) -> T {
-    values.get(at).copied().unwrap_or_default()
 }
 
 pub(crate) fn int64<'py, T: Copy + TryInto<i64>>(py: Python<'py>, values: &[T]) -> Bound<'py, PyArray1<i64>> {
@@ -174,7 +169,7 @@ impl SampleBatch {
     ///     (array([5, 3]), array(['val', 'train'], dtype=object))
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        metadata::columns(py, &self.columns, &self.dataset.nullable())
+        metadata::columns(py, self.metadata.get(py)?, &self.metadata.dataset().nullable())
     }
 
     /// Rows of the dataset, int64, shape ``(len(batch),)``.
@@ -230,12 +225,22 @@ impl SampleBatch {
     }
 
     /// Which samples stand in for a damaged one (``on_corrupt="substitute"``); bool, shape ``(len(batch),)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> drt.testing.tiny_dataset().take([0, 1]).substituted.tolist()
+    ///     [False, False]
     #[getter]
     fn substituted<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
         PyArray1::from_slice(py, &self.places.substituted)
     }
 
     /// The same without the bytes, which are not kept in memory for it.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> drt.testing.tiny_dataset().take([5, 2]).info.indices.tolist()
+    ///     [5, 2]
     #[getter]
     fn info(&self) -> BatchInfo {
         BatchInfo::new(Arc::clone(&self.places))
@@ -287,7 +292,8 @@ impl SampleBatch {
     ///     ([0, 1], [5, 6])
     #[getter]
     fn sample_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        let ids = self.globals.iter().map(|global| Ok(self.dataset.locate(*global)?.1));
+        let dataset = self.metadata.dataset();
+        let ids = self.metadata.globals.iter().map(|global| Ok(dataset.locate(*global)?.1));
         Ok(int64(py, &ids.collect::<datasetrt_core::Result<Vec<u64>>>().or_raise(py)?))
     }
 
@@ -300,8 +306,9 @@ impl SampleBatch {
     ///     True
     #[getter]
     fn cache_ids(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let id = |global: &u64| Ok(self.dataset.locate(*global)?.0.cache_id().to_owned());
-        self.globals.iter().map(id).collect::<datasetrt_core::Result<_>>().or_raise(py)
+        let dataset = self.metadata.dataset();
+        let id = |global: &u64| Ok(dataset.locate(*global)?.0.cache_id().to_owned());
+        self.metadata.globals.iter().map(id).collect::<datasetrt_core::Result<_>>().or_raise(py)
     }
 
     /// View all payloads as one array of shape ``(len(batch), *shape)``, without a copy.
@@ -414,14 +421,15 @@ impl SampleBatch {
         Err(PyErr::from_value(error))
     }
 
-    fn __repr__(&self) -> String {
-        let names: Vec<_> = self.columns.schema_ref().fields().iter().map(|f| f.name().clone()).collect();
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let names: Vec<_> =
+            self.metadata.get(py)?.schema_ref().fields().iter().map(|f| f.name().clone()).collect();
         let bytes: usize = self.payloads.lengths().iter().sum();
-        format!(
+        Ok(format!(
             "SampleBatch({} samples, {bytes} bytes, metadata: {})",
             self.places.rows.len(),
             names.join(", ")
-        )
+        ))
     }
 }
 

@@ -58,36 +58,81 @@ impl BatchInfo {
     }
 
     /// The same of one sample.
+    ///
+    /// Args:
+    ///     at: Its place in the batch, negative from the end.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> loader = drt.testing.tiny_dataset().loader(batch_size=4, shard=drt.Shard(uneven="fill"))
+    ///     >>> batches = list(loader)
+    ///     >>> loader.last.one(-1).indices.tolist()
+    ///     [1]
     fn one(&self, at: &Bound<'_, PyAny>) -> PyResult<Self> {
         let at = self.from + usize::try_from(index(at, (self.to - self.from) as u64)?)?;
         Ok(BatchInfo { places: Arc::clone(&self.places), from: at, to: at + 1 })
     }
 
     /// The epoch.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> loader = drt.testing.tiny_dataset().loader(batch_size=4, shard=drt.Shard(uneven="fill"))
+    ///     >>> batches = list(loader)
+    ///     >>> loader.last.epoch
+    ///     0
     #[getter]
     fn epoch(&self) -> u64 {
         self.places.epoch
     }
 
     /// Rows of the dataset, int64, shape ``(n,)``; of a damaged sample, the row that stands in for it.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> loader = drt.testing.tiny_dataset().loader(batch_size=4, shard=drt.Shard(uneven="fill"))
+    ///     >>> batches = list(loader)
+    ///     >>> loader.last.indices.tolist()
+    ///     [8, 9, 0, 1]
     #[getter]
     fn indices<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         int64(py, self.part(&self.places.rows))
     }
 
     /// Positions in the epoch's order, int64, shape ``(n,)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> loader = drt.testing.tiny_dataset().loader(batch_size=4, shard=drt.Shard(uneven="fill"))
+    ///     >>> batches = list(loader)
+    ///     >>> loader.last.positions.tolist()
+    ///     [8, 9, 0, 1]
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         int64(py, self.part(&self.places.positions))
     }
 
     /// Which samples only fill up the batch, and are there again elsewhere in the epoch; bool, shape ``(n,)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> loader = drt.testing.tiny_dataset().loader(batch_size=4, shard=drt.Shard(uneven="fill"))
+    ///     >>> batches = list(loader)
+    ///     >>> loader.last.padding.tolist()
+    ///     [False, False, True, True]
     #[getter]
     fn padding<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
         PyArray1::from_slice(py, self.part(&self.places.padding))
     }
 
     /// Which samples stand in for a damaged one (``on_corrupt="substitute"``); bool, shape ``(n,)``.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> loader = drt.testing.tiny_dataset().loader(batch_size=4, shard=drt.Shard(uneven="fill"))
+    ///     >>> batches = list(loader)
+    ///     >>> bool(loader.last.substituted.any())
+    ///     False
     #[getter]
     fn substituted<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
         PyArray1::from_slice(py, self.part(&self.places.substituted))

@@ -1,14 +1,65 @@
 //! Metadata rows as Python values and NumPy columns.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
+use datasetrt_core::read::Dataset;
 use numpy::{PyArray1, ToPyArray};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use crate::error::invalid;
+use crate::error::{OrRaise as _, invalid};
+
+/// The metadata of samples that were read together, loaded when somebody asks for it.
+pub(crate) struct Lazy {
+    dataset: Arc<Dataset>,
+    rows: Vec<u64>,
+    pub(crate) globals: Vec<u64>,
+    loaded: PyOnceLock<RecordBatch>,
+    /// Tells the stream to read it ahead from now on.
+    wanted: Arc<AtomicBool>,
+}
+
+impl Lazy {
+    pub(crate) fn new(
+        py: Python<'_>,
+        dataset: &Arc<Dataset>,
+        rows: &[u64],
+        globals: Vec<u64>,
+        known: Option<RecordBatch>,
+        wanted: &Arc<AtomicBool>,
+    ) -> Arc<Self> {
+        let loaded = PyOnceLock::new();
+        if let Some(known) = known {
+            // Nobody else can have set it.
+            _ = loaded.set(py, known);
+        }
+        let (dataset, wanted) = (Arc::clone(dataset), Arc::clone(wanted));
+        Arc::new(Lazy { dataset, rows: rows.to_vec(), globals, loaded, wanted })
+    }
+
+    pub(crate) fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// The global row at a place of the batch.
+    pub(crate) fn global(&self, at: usize) -> u64 {
+        self.globals.get(at).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&RecordBatch> {
+        self.loaded.get_or_try_init(py, || {
+            self.wanted.store(true, Relaxed);
+            py.detach(|| self.dataset.metadata(&self.rows, &self.globals)).or_raise(py)
+        })
+    }
+}
 
 /// One row as a dict of names to Python values.
 pub(crate) fn row<'py>(py: Python<'py>, batch: &RecordBatch, row: usize) -> PyResult<Bound<'py, PyDict>> {

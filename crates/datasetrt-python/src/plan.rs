@@ -81,12 +81,24 @@ impl BatchPlan {
     }
 
     /// Positions of an epoch.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> plan = drt.testing.tiny_dataset().loader(batch_size=4).plan()
+    ///     >>> plan.length
+    ///     10
     #[getter]
     fn length(&self) -> u64 {
         self.plan.length()
     }
 
     /// Samples of all steps together, padding included.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> plan = drt.testing.tiny_dataset().loader(batch_size=4).plan()
+    ///     >>> plan.samples
+    ///     10
     #[getter]
     fn samples(&self) -> u64 {
         self.plan.samples()
@@ -103,6 +115,12 @@ impl BatchPlan {
     ///
     /// Raises:
     ///     IndexError: There are no such steps.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> plan = drt.testing.tiny_dataset().loader(batch_size=4).plan()
+    ///     >>> plan.positions(2).tolist(), plan.positions(0, 2).tolist()
+    ///     ([8, 9], [0, 1, 2, 3, 4, 5, 6, 7])
     #[pyo3(signature = (step, stop = None))]
     fn positions<'py>(
         &self,
@@ -125,6 +143,13 @@ impl BatchPlan {
     ///
     /// Raises:
     ///     IndexError: There are no such steps.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> shard = drt.Shard(uneven="fill")
+    ///     >>> plan = drt.testing.tiny_dataset().loader(batch_size=4, shard=shard).plan()
+    ///     >>> plan.padding(2).tolist()
+    ///     [False, False, True, True]
     #[pyo3(signature = (step, stop = None))]
     fn padding<'py>(
         &self,
@@ -147,6 +172,12 @@ impl BatchPlan {
     /// Returns:
     ///     A position of this epoch; :attr:`length` where no rank has anything left, and the state is the
     ///     start of the next epoch.
+    ///
+    /// Example:
+    ///     >>> import datasetrt as drt
+    ///     >>> plan = drt.testing.tiny_dataset().loader(batch_size=4).plan()
+    ///     >>> plan.position_after(1), plan.position_after(3)
+    ///     (4, 10)
     fn position_after(&self, steps: u64) -> u64 {
         self.plan.position_after(steps)
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
 use datasetrt_core::metadata::TableSource as _;
 use datasetrt_core::read::Dataset;
 use pyo3::exceptions::PyOverflowError;
@@ -11,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::error::{OrRaise as _, invalid, repr, to_py};
-use crate::metadata;
+use crate::metadata::{self, Lazy};
 
 /// One stored sample: its bytes and its metadata.
 ///
@@ -45,18 +44,27 @@ pub(crate) enum Row {
     /// Given by the caller.
     Given,
     /// A row of a batch.
-    Batch { batch: Arc<RecordBatch>, row: usize, dataset: Arc<Dataset>, global: u64 },
+    Batch { batch: Arc<Lazy>, row: usize },
     /// A row of a dataset.
     Dataset { dataset: Arc<Dataset>, row: u64, global: u64 },
 }
 
+impl Row {
+    /// The dataset and the global row, where there is one.
+    fn place(&self) -> Option<(&Dataset, u64)> {
+        match self {
+            Row::Given => None,
+            Row::Batch { batch, row } => Some((batch.dataset(), batch.global(*row))),
+            Row::Dataset { dataset, global, .. } => Some((dataset, *global)),
+        }
+    }
+}
+
 impl CachedSample {
     pub(crate) fn new(py: Python<'_>, data: &Bound<'_, PyBytes>, row: Row) -> PyResult<Self> {
-        let sample_id = match &row {
-            Row::Given => 0,
-            Row::Batch { dataset, global, .. } | Row::Dataset { dataset, global, .. } => {
-                dataset.locate(*global).or_raise(py)?.1
-            }
+        let sample_id = match row.place() {
+            None => 0,
+            Some((dataset, global)) => dataset.locate(global).or_raise(py)?.1,
         };
         Ok(CachedSample {
             data: data.clone().unbind(),
@@ -70,7 +78,7 @@ impl CachedSample {
     fn load_metadata(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
         Ok(match &self.row {
             Row::Given => PyDict::new(py).unbind(),
-            Row::Batch { batch, row, .. } => metadata::row(py, batch, *row)?.unbind(),
+            Row::Batch { batch, row } => metadata::row(py, batch.get(py)?, *row)?.unbind(),
             Row::Dataset { dataset, row, global } => {
                 let batch = py.detach(|| dataset.metadata(&[*row], &[*global])).or_raise(py)?;
                 metadata::row(py, &batch, 0)?.unbind()
@@ -79,10 +87,10 @@ impl CachedSample {
     }
 
     fn load_cache_id(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
-        match &self.row {
-            Row::Given => Ok(PyString::new(py, "").unbind()),
-            Row::Batch { dataset, global, .. } | Row::Dataset { dataset, global, .. } => {
-                let (cache, _) = dataset.locate(*global).map_err(|e| to_py(py, &e))?;
+        match self.row.place() {
+            None => Ok(PyString::new(py, "").unbind()),
+            Some((dataset, global)) => {
+                let (cache, _) = dataset.locate(global).map_err(|e| to_py(py, &e))?;
                 Ok(PyString::intern(py, cache.cache_id()).unbind())
             }
         }

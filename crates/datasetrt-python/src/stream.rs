@@ -1,5 +1,6 @@
 //! The batches of one epoch.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datasetrt_core::read::buffer::Pool;
@@ -14,6 +15,7 @@ use crate::batch::{SampleBatch, record};
 use crate::call::interrupted;
 use crate::error::{OrRaise as _, invalid, to_py};
 use crate::info::{BatchInfo, Members};
+use crate::metadata::Lazy;
 use crate::order::Order;
 use crate::plan::BatchPlan;
 use crate::sample::{CachedSample, Row};
@@ -27,6 +29,8 @@ pub(crate) struct Stream {
     epoch: u64,
     slot: Mutex<Slot>,
     substitutions: Mutex<Vec<Substitution>>,
+    /// Set once somebody has asked for the metadata of a batch.
+    metadata_wanted: Arc<AtomicBool>,
 }
 
 /// Memory that the streams of one loader use one after the other; goes with the loader.
@@ -116,6 +120,7 @@ impl Stream {
             return Err(invalid(py, format!("the plan is for {lengths}; make it for this order")));
         }
         let split = split.map(|widths| Split::new(&widths)).transpose().or_raise(py)?;
+        let metadata_wanted = Arc::default();
         let options = StreamOptions {
             epoch,
             steps_per_read,
@@ -125,6 +130,7 @@ impl Stream {
             on_corrupt,
             split,
             pool: memory.map(|memory| Arc::clone(&memory.pool)),
+            metadata_wanted: Arc::clone(&metadata_wanted),
         };
         let dataset = Dataset::clone(&view.dataset);
         let stream = py.detach(|| CoreStream::new(dataset, order, plan, options)).or_raise(py)?;
@@ -134,6 +140,7 @@ impl Stream {
             epoch,
             slot: Mutex::new(Slot::Idle(Box::new(stream))),
             substitutions: Mutex::default(),
+            metadata_wanted,
         })
     }
 
@@ -147,13 +154,16 @@ impl Stream {
 
     fn next(&self, py: Python<'_>) -> PyResult<Option<SampleBatch>> {
         let batch = self.pull(py)?;
-        batch.map(|batch| SampleBatch::new(py, Arc::clone(&self.dataset), self.epoch, batch)).transpose()
+        batch
+            .map(|batch| SampleBatch::new(py, &self.dataset, self.epoch, batch, &self.metadata_wanted))
+            .transpose()
     }
 
     /// The samples of the next read, and what is known of them; nothing at the end.
     fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, BatchInfo)>> {
         let Some(batch) = self.pull(py)? else { return Ok(None) };
-        let columns = Arc::new(batch.metadata);
+        let columns =
+            Lazy::new(py, &self.dataset, &batch.rows, batch.globals, batch.metadata, &self.metadata_wanted);
         let bytes = batch.payloads.buffer.as_slice();
         // Samples are never split; should they be, they would come out empty rather than wrong.
         let starts = match &batch.payloads.places {
@@ -161,14 +171,9 @@ impl Stream {
             Places::Columns(_) => &[],
         };
         let spans = starts.iter().zip(&batch.payloads.lengths);
-        let samples = spans.zip(&batch.globals).enumerate().map(|(at, ((start, length), global))| {
+        let samples = spans.enumerate().map(|(at, (start, length))| {
             let data = PyBytes::new(py, bytes.get(*start..start + length).unwrap_or_default());
-            let dataset = Arc::clone(&self.dataset);
-            CachedSample::new(
-                py,
-                &data,
-                Row::Batch { batch: Arc::clone(&columns), row: at, dataset, global: *global },
-            )
+            CachedSample::new(py, &data, Row::Batch { batch: Arc::clone(&columns), row: at })
         });
         let list = PyList::new(py, samples.collect::<PyResult<Vec<_>>>()?)?;
         let members = Members {

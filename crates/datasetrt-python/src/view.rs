@@ -73,7 +73,7 @@ impl View {
         let mut raised = None;
         let batch = py.detach(|| Batch::of_rows(&self.dataset, rows, &mut || interrupted(&mut raised)));
         raised.map_or(Ok(()), Err)?;
-        SampleBatch::new(py, Arc::clone(&self.dataset), 0, batch.or_raise(py)?)
+        SampleBatch::new(py, &self.dataset, 0, batch.or_raise(py)?, &Arc::default())
     }
 
     /// `start`, `stop` and `step` as `slice.indices` gives them.

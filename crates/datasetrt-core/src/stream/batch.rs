@@ -1,5 +1,7 @@
 //! One batch: from step numbers to positions, rows, payloads and metadata.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use arrow_array::RecordBatch;
 
 use super::StreamOptions;
@@ -61,8 +63,8 @@ pub struct Batch {
     pub substituted: Vec<bool>,
     /// Their bytes.
     pub payloads: Payloads,
-    /// Their metadata.
-    pub metadata: RecordBatch,
+    /// Their metadata, if it was known to be wanted when they were read.
+    pub metadata: Option<RecordBatch>,
     /// Damaged samples that were replaced.
     pub substitutions: Vec<Substitution>,
 }
@@ -85,7 +87,6 @@ impl Batch {
         let globals = dataset.globals(&rows)?;
         let payloads = dataset.read_payloads(&globals, &Arrangement::default(), &mut || watch.check());
         let payloads = payloads.map_err(|failure| failure.error)?;
-        let metadata = dataset.metadata(&rows, &globals)?;
         Ok(Batch {
             padding: vec![false; rows.len()],
             substituted: vec![false; rows.len()],
@@ -93,7 +94,7 @@ impl Batch {
             globals,
             positions: Vec::new(),
             payloads,
-            metadata,
+            metadata: None,
             substitutions: Vec::new(),
         })
     }
@@ -153,7 +154,8 @@ impl Source {
         for found in &substitutions {
             substituted.get_mut(found.place).into_iter().for_each(|it| *it = true);
         }
-        let metadata = self.dataset.metadata(&rows, &globals)?;
+        let wanted = self.options.metadata_wanted.load(Relaxed);
+        let metadata = if wanted { Some(self.dataset.metadata(&rows, &globals)?) } else { None };
         Ok(Batch { rows, globals, positions, padding, substituted, payloads, metadata, substitutions })
     }
 

@@ -8,6 +8,7 @@ mod batch;
 pub mod plan;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -42,6 +43,9 @@ pub struct StreamOptions {
     pub split: Option<Split>,
     /// Where memory for payloads comes from and goes back to; `None` makes a pool for this stream alone.
     pub pool: Option<Arc<Pool>>,
+    /// Whether metadata is read with the payloads. Set once somebody has asked a batch for it: many loops
+    /// never do.
+    pub metadata_wanted: Arc<AtomicBool>,
 }
 
 impl StreamOptions {

@@ -52,6 +52,7 @@ fn options(threads: usize, prefetch_batches: u64) -> StreamOptions {
         on_corrupt: OnCorrupt::Raise,
         split: None,
         pool: None,
+        metadata_wanted: Arc::default(),
     }
 }
 

@@ -126,7 +126,13 @@ class TorchDataset(Dataset[T_co]):
 
     @property
     def needs_marks(self) -> bool:
-        """Whether indices have to say where they stand in the order: with ``seeded`` and ``mask_key``."""
+        """Whether indices have to say where they stand in the order: with ``seeded`` and ``mask_key``.
+
+        Example:
+            >>> import datasetrt as drt, datasetrt_torch as drtt
+            >>> drtt.TorchDataset(drt.testing.tiny_dataset()).needs_marks
+            False
+        """
         return self._decoding.needs_marks
 
     def __len__(self) -> int:

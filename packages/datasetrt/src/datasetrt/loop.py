@@ -120,7 +120,14 @@ class LoaderIterator(Iterator[T_co]):
 
     @property
     def last(self) -> BatchInfo | None:
-        """What the batch is made of that was handed out last: see :attr:`Loader.last`."""
+        """What the batch is made of that was handed out last: see :attr:`Loader.last`.
+
+        Example:
+            >>> import datasetrt as drt
+            >>> batches = iter(drt.testing.tiny_dataset().loader(batch_size=4, transform=len))
+            >>> batches.last is None, next(batches), batches.last.indices.tolist()
+            (True, [4, 4, 4, 4], [0, 1, 2, 3])
+        """
         return None if self._loop is None else self._loop.last
 
     def __next__(self) -> T_co:
