@@ -5,7 +5,10 @@ use std::sync::LazyLock;
 
 use arrow_buffer::Buffer;
 use datasetrt_core::format::manifest::Manifest;
-use datasetrt_core::metadata::{ColumnInfo, ColumnType, Table, read_segment, write_segment};
+use datasetrt_core::metadata::{
+    CellFile, ColumnInfo, ColumnType, ReadAt, Table, read_segment, write_segment,
+};
+use datasetrt_core::{Error, ErrorKind, Result};
 use datasetrt_fuzz::{Files, GOLDEN, golden_folder};
 use libfuzzer_sys::fuzz_target;
 
@@ -26,9 +29,7 @@ static CASES: LazyLock<Vec<(Vec<ColumnInfo>, u64)>> = LazyLock::new(|| {
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
     let (columns, rows) = &CASES[usize::from(*choice) % CASES.len()];
-    if let Ok(table) = Table::decode(Buffer::from_vec(bytes.to_vec()), columns, *rows) {
-        look_at(&table, columns, *rows);
-    }
+    both(bytes, columns, *rows);
     let Ok(batches) = read_segment(bytes.to_vec()) else { return };
     for batch in &batches {
         for column in batch.columns() {
@@ -57,10 +58,42 @@ fuzz_target!(|data: &[u8]| {
         .collect();
     let Some(columns) = typed else { return };
     let rows = count(&batches) as u64;
-    if let Ok(table) = Table::decode(Buffer::from_vec(bytes.to_vec()), &columns, rows) {
-        look_at(&table, &columns, rows);
-    }
+    both(bytes, &columns, rows);
 });
+
+struct Bytes<'a>(&'a [u8]);
+
+impl ReadAt for Bytes<'_> {
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        let end = || Error::new(ErrorKind::UnexpectedEnd, "the file ends before");
+        let start = usize::try_from(offset).map_err(|_| end())?;
+        let part = start.checked_add(out.len()).and_then(|stop| self.0.get(start..stop)).ok_or_else(end)?;
+        out.copy_from_slice(part);
+        Ok(())
+    }
+}
+
+/// The reader of small files, and that of large ones, which leaves the cells where they are: what one
+/// delivers the other delivers as well.
+fn both(bytes: &[u8], columns: &[ColumnInfo], rows: u64) {
+    let table = Table::decode(Buffer::from_vec(bytes.to_vec()), columns, rows);
+    let wanted: Vec<u64> = (0..rows.min(5000)).collect();
+    let cells = CellFile::open(&Bytes(bytes), columns, rows).and_then(|c| c.take(&Bytes(bytes), &wanted));
+    if let Ok(table) = &table {
+        look_at(table, columns, rows);
+        let cells = cells.expect("a sound file is sound to both");
+        let whole: Vec<u64> = (0..wanted.len() as u64).collect();
+        let found = cells.take(&whole).expect("in range");
+        let expected = table.take(&wanted).expect("in range");
+        for (found, expected) in found.columns().iter().zip(expected.columns()) {
+            assert_eq!(found.to_data(), expected.to_data());
+        }
+    }
+}
 
 fn look_at(table: &Table, columns: &[ColumnInfo], rows: u64) {
     assert_eq!(table.rows(), rows);
