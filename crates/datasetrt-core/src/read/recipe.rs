@@ -134,7 +134,7 @@ fn parse(recipe: &[u8]) -> Result<(Header, Vec<u8>)> {
 
 /// The frame itself states its length as well: a wrong one costs no memory.
 fn unpack(frame: &[u8], bytes: u64) -> Result<Vec<u8>> {
-    if zstd::zstd_safe::get_frame_content_size(frame) != Ok(Some(bytes)) {
+    if zstd::zstd_safe::get_frame_content_size(frame).ok().flatten() != Some(bytes) {
         return Err(not_ours());
     }
     let length = usize::try_from(bytes).map_err(|_| not_ours())?;
