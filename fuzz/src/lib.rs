@@ -10,7 +10,7 @@ use datasetrt_core::format::checksum::{FileHasher, Identity, record_checksum, xx
 use datasetrt_core::format::manifest::{FileEntry, Manifest, ShardEntry};
 use datasetrt_core::format::shard::{HEADER_BYTES, Header, TRAILER_BYTES, Trailer};
 use datasetrt_core::metadata::write_segment;
-use datasetrt_core::read::{Cache, Dataset, Places, Progress, ReadOptions};
+use datasetrt_core::read::{Arrangement, Cache, Dataset, Places, Progress, ReadOptions};
 
 /// The golden caches by name.
 pub const GOLDEN: [&str; 9] = [
@@ -174,7 +174,7 @@ pub fn read(folder: &Path, most: u64) -> Result<Reading> {
     let dataset = Dataset::open(&[folder], ReadOptions { max_open_shards: 2 })?;
     let payloads: Vec<_> = (0..dataset.len().min(most)).map(|row| dataset.read_payload(row)).collect();
     let rows: Vec<u64> = (0..payloads.len() as u64).collect();
-    match dataset.read_payloads(&rows) {
+    match dataset.read_payloads(&rows, &Arrangement::default()) {
         Ok(found) => {
             let Places::Rows(starts) = found.places else { panic!("columns where none were asked for") };
             for (one, (start, length)) in payloads.iter().zip(starts.iter().zip(&found.lengths)) {

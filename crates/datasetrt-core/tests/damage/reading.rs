@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use datasetrt_core::metadata::write_segment;
-use datasetrt_core::read::{Dataset, Places, Progress, ReadOptions};
+use datasetrt_core::read::{Arrangement, Dataset, Places, Progress, ReadOptions};
 use datasetrt_core::{Error, ErrorKind, Result};
 
 /// Everything that a sound cache delivers.
@@ -67,7 +67,7 @@ pub(crate) fn look(dataset: &Dataset, whole: &Whole) -> Wrong {
         }
     }
     let rows: Vec<u64> = (0..dataset.len()).collect();
-    match dataset.read_payloads(&rows) {
+    match dataset.read_payloads(&rows, &Arrangement::default()) {
         Ok(found) => {
             let Places::Rows(starts) = found.places else { panic!("columns where none were asked for") };
             for ((start, length), expected) in starts.iter().zip(&found.lengths).zip(&whole.payloads) {
