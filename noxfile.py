@@ -219,6 +219,41 @@ def bench_frameworks(session: nox.Session, framework: str) -> None:
     session.run("python", "benchmarks/frameworks/run.py", *arguments)
 
 
+@nox.session(requires=["build"])
+def damage(session: nox.Session) -> None:
+    """Flip every bit and cut at every byte of small caches; the default run takes a sample of it."""
+    full = {"DATASETRT_DAMAGE": "full"}
+    engine = ("test", "--release", "--package", "datasetrt-core", "--all-features", "--test", "damage")
+    _cargo(session, *engine, "--", "--nocapture", env=full)
+    _install_product(session, "test")
+    session.run("python", "-m", "pytest", "-s", "tests/faults/test_damage_sweep.py", env=full)
+
+
+@nox.session(requires=["build"])
+def fuzz(session: nox.Session) -> None:
+    """Fuzz every reader for so many seconds each (default 60), then walk through the Python API.
+
+    Needs cargo-fuzz: `cargo install cargo-fuzz`. What is found lies in fuzz/artifacts/, what was learnt in
+    fuzz/grown/; both are ignored by git.
+    """
+    seconds = int(session.posargs[0]) if session.posargs else 60
+    if shutil.which("cargo-fuzz") is None:
+        session.error("cargo-fuzz is missing: run `cargo install cargo-fuzz`, then run again")
+    targets = sorted(path.stem for path in (ROOT / "fuzz" / "fuzz_targets").glob("*.rs"))
+    for target in targets:
+        grown = ROOT / "fuzz" / "grown" / target
+        grown.mkdir(parents=True, exist_ok=True)
+        # The coverage that the fuzzer needs is a flag of the compiler that a stable one hides.
+        limits = (f"-max_total_time={seconds}", "-rss_limit_mb=2048", "-malloc_limit_mb=256", "-timeout=20")
+        corpora = (str(grown), f"fuzz/corpus/{target}")
+        arguments = ("run", target, *corpora, "--", *limits, "-print_final_stats=1")
+        _cargo(session, "fuzz", *arguments, env={"RUSTC_BOOTSTRAP": "1"})
+    _install_product(session, "test")
+    # About a second a walk.
+    walks = {"DATASETRT_WALKS": str(seconds)}
+    session.run("python", "-m", "pytest", "tests/property/test_api_machine.py", env=walks)
+
+
 def _group(name: str) -> list[str]:
     return list(nox.project.dependency_groups(PYPROJECT, name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,25 @@ def as_link_to_itself_elsewhere(path: Path) -> None:
     path.symlink_to(copy.name)
 
 
+def as_socket(path: Path) -> None:
+    path.unlink()
+    # Bound by a short name: a socket's path has at most 107 bytes.
+    here = os.open(path.parent, os.O_DIRECTORY)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"/proc/self/fd/{here}/{path.name}")
+    os.close(here)
+
+
+def as_endless_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def as_full_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/full")
+
+
 def longer(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\0")
 
@@ -61,7 +81,19 @@ def empty(path: Path) -> None:
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize(
     "damage",
-    [Path.unlink, as_folder, as_pipe, as_link_loop, as_link_to_itself_elsewhere, longer, shorter, empty],
+    [
+        Path.unlink,
+        as_folder,
+        as_pipe,
+        as_link_loop,
+        as_link_to_itself_elsewhere,
+        as_socket,
+        as_endless_device,
+        as_full_device,
+        longer,
+        shorter,
+        empty,
+    ],
 )
 def test_a_replaced_file_is_a_typed_error(folder: Path, file: str, damage: Callable[[Path], None]) -> None:
     damage(folder / file)

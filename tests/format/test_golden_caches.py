@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import math
 import shutil
 from pathlib import Path
@@ -45,6 +47,34 @@ def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
 
 def test_every_case_has_a_folder() -> None:
     assert sorted(p.name for p in FOLDER.iterdir() if p.is_dir() and p.name != "__pycache__") == CASES
+
+
+# What each case holds, frozen beside it: neither the builder nor the files can move unnoticed.
+EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text())
+
+
+def described(folder: Path, payloads: list[bytes], metadata: list[dict[str, Any]]) -> dict[str, Any]:
+    """A cache as ``expected.json`` tells it; metadata as Python text, which knows NaN."""
+    return {
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files(folder).items()},
+        "payloads": [hashlib.sha256(payload).hexdigest() for payload in payloads],
+        "metadata": [repr(row) for row in metadata],
+    }
+
+
+def test_what_is_expected_covers_every_case() -> None:
+    assert sorted(EXPECTED) == CASES
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_files_and_both_readers_are_as_expected(case: str) -> None:
+    second = read_cache(FOLDER / case)
+    assert described(FOLDER / case, second.payloads, second.metadata) == EXPECTED[case]
+    samples = list(drt.open_dataset(FOLDER / case))
+    payloads, metadata = [s.data for s in samples], [s.metadata for s in samples]
+    assert described(FOLDER / case, payloads, metadata) == EXPECTED[case]
+    rows, _ = BUILDER.CASES[case]
+    assert described(FOLDER / case, [d for d, _ in rows], [m for _, m in rows]) == EXPECTED[case]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SPEC = (ROOT / "docs" / "format" / "v1.md").read_text()
-FORMAT = ROOT / "crates" / "datasetrt-core" / "src" / "format"
+ENGINE = ROOT / "crates" / "datasetrt-core" / "src"
+FORMAT = ENGINE / "format"
 
 
 def table(after: str) -> list[tuple[int, str, str]]:
@@ -81,3 +82,77 @@ def test_magic_texts() -> None:
         for word in words:
             assert f'b"{word}"' in (FORMAT / file).read_text()
             assert f"`{word}`" in SPEC
+
+
+def code_of(file: str) -> str:
+    return (ENGINE / file).read_text()
+
+
+def constant(file: str, name: str) -> int:
+    """A constant whose value is a number or a shifted number."""
+    found = re.search(rf"const {name}: \w+ = ([\d_]+)(?: << (\d+))?;", code_of(file))
+    assert found is not None, name
+    return int(found[1]) << int(found[2] or 0)
+
+
+def test_version() -> None:
+    version = constant("format/mod.rs", "VERSION")
+    assert SPEC.startswith(f"# Cache format, version {version}\n")
+    assert f"| `version` | integer | `{version}` |" in SPEC
+    assert f"| 8 | 4 | version, `{version}` |" in SPEC
+
+
+def test_tags() -> None:
+    for name, words in {"RAW": "stored as it is", "LZ4": "LZ4 block", "ZSTD": "Zstandard frame"}.items():
+        assert f"`{constant('format/compression.rs', f'TAG_{name}')}` {words}" in SPEC
+
+
+def test_limits() -> None:
+    assert f"at most {constant('format/manifest.rs', 'MAX_BYTES'):,} bytes" in SPEC
+    assert f"is 1 to {constant('format/names.rs', 'MAX_NAME_BYTES')} bytes" in SPEC
+    assert f"more than {constant('write/shards.rs', 'MAX_SHARD_RECORDS'):,} records" in SPEC
+    assert f"more than {constant('write/shards.rs', 'MAX_SHARD_ROW_BYTES') >> 20} MiB of metadata" in SPEC
+    assert f"after every {constant('metadata/types.rs', 'MAX_BATCH_ROWS'):,} rows" in SPEC
+
+
+def test_names_of_files() -> None:
+    names = dict(re.findall(r'const (\w+): &str = "([\w.]+)";', code_of("format/names.rs")))
+    tree = SPEC.split("```")[1]
+    assert sorted(names) == ["INDEX", "MANIFEST", "METADATA", "SHARDS"]
+    for name in (names["MANIFEST"], names["METADATA"], names["INDEX"], f"{names['SHARDS']}/000000.bin"):
+        assert re.search(rf"^  {re.escape(name)} ", tree, re.MULTILINE), name
+
+
+def test_reserved_columns() -> None:
+    found = re.search(r"RESERVED: \[&str; 3\] = \[(.*)\];", code_of("metadata/types.rs"))
+    assert found is not None
+    first, second, third = re.findall(r'"(\w+)"', found[1])
+    assert f"`{first}`, `{second}`\nand `{third}` are reserved" in SPEC
+
+
+def members(struct: str) -> list[str]:
+    """The members of a struct that becomes JSON, in order."""
+    found = re.search(rf"struct {struct} \{{\n(.*?)\n\}}", code_of("format/manifest.rs"), re.DOTALL)
+    assert found is not None
+    return re.findall(r"^    (\w+):", found[1], re.MULTILINE)
+
+
+def test_members_of_the_manifest() -> None:
+    part = SPEC.split("## manifest.json", 1)[1].split("## index.bin", 1)[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", part, re.MULTILINE)
+    assert [name for name, _ in rows] == members("Text")
+    words = dict(rows)
+    for name, struct in {
+        "compression": "CompressionText",
+        "metadata": "FileText",
+        "shards": "ShardText",
+    }.items():
+        assert all(f"`{member}`" in words[name] for member in members(struct)), name
+
+
+def test_texts_that_are_hashed() -> None:
+    source = code_of("format/manifest.rs")
+    assert 'b"datasetrt record key 1\\0"' in source
+    assert "`datasetrt record key 1`, a NUL" in SPEC
+    assert 'const FORMAT: &str = "datasetrt-cache";' in source
+    assert "| `format` | string | `datasetrt-cache` |" in SPEC

@@ -126,6 +126,10 @@ impl<'a> Frame<'a> {
     /// Verifies, then writes the payload to `out`, which has exactly [`Frame::payload_bytes`] bytes.
     pub fn unpack(&self, out: &mut [u8]) -> Result<()> {
         self.verify()?;
+        if out.len() as u64 != self.identity.payload_bytes {
+            let message = format!("{} bytes wanted, the record states {}", out.len(), self.payload_bytes());
+            return Err(bad_kind(ErrorKind::Decompression, self.identity.sample_id, message));
+        }
         if self.identity.tag == TAG_RAW && out.len() == self.stored.len() {
             out.copy_from_slice(self.stored);
             return Ok(());
@@ -259,6 +263,27 @@ mod tests {
             for cut in 0..record.len() {
                 assert!(unpack(method, 5, &record[..cut]).is_err(), "{method:?} cut {cut}");
             }
+        }
+    }
+
+    #[test]
+    fn the_stated_length_decides_and_not_the_callers() {
+        let mut record = pack(Compression::Lz4, 5, &[1; 100]);
+        record[9..17].copy_from_slice(&99u64.to_le_bytes());
+        let identity = Identity {
+            record_key: 77,
+            sample_id: 5,
+            tag: Compression::Lz4.tag(),
+            payload_bytes: 99,
+            stored_bytes: (record.len() - PACKED_FRAME_BYTES) as u64,
+        };
+        let checksum = record_checksum(identity, &record[PACKED_FRAME_BYTES..]);
+        record[..8].copy_from_slice(&checksum.to_le_bytes());
+        let rules = rules(Compression::Lz4);
+        let frame = Frame::parse(&rules, 5, &record).unwrap();
+        for length in [99, 100] {
+            let error = frame.unpack(&mut vec![0; length]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Decompression, "{length}");
         }
     }
 

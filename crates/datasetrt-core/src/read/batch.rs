@@ -129,9 +129,7 @@ impl Dataset {
 
     fn find(&self, global: u64) -> Result<Wanted<'_>> {
         let (cache, sample) = self.locate(global)?;
-        let located =
-            |e: Error| Error::new(e.kind(), format!("{}: {e}", cache.folder().display())).at_sample(sample);
-        Ok(Wanted { cache, sample, place: cache.index.place(sample).map_err(located)? })
+        Ok(Wanted { cache, sample, place: cache.place(sample)? })
     }
 }
 

@@ -152,6 +152,19 @@ impl Cache {
         (checksum != self.checksum).then(|| Error::new(ErrorKind::Changed, message()).at_path(&self.folder))
     }
 
+    /// Where the record of a sample lies, or what is wrong with the index.
+    pub(super) fn place(&self, sample: u64) -> Result<Place> {
+        let located = |e: Error| {
+            let e = if e.path().is_some() { e } else { prefixed(&e, &self.folder, &self.index_path()) };
+            e.at_sample(sample)
+        };
+        self.index.place(sample).map_err(located)
+    }
+
+    fn index_path(&self) -> PathBuf {
+        self.folder.join(names::INDEX)
+    }
+
     pub(super) fn shard_path(&self, ordinal: u64) -> PathBuf {
         names::shard_path(&self.folder, ordinal)
     }
@@ -373,6 +386,15 @@ fn columns(manifest: &Manifest) -> Result<Vec<ColumnInfo>> {
     manifest.columns.iter().map(column).collect()
 }
 
+/// The same error, with the folder in its message and the file.
 fn prefixed(error: &Error, folder: &Path, path: &Path) -> Error {
-    Error::new(error.kind(), format!("{}: {}", folder.display(), error.message())).at_path(path)
+    let message = format!("{}: {}", folder.display(), error.message());
+    let mut located = Error::new(error.kind(), message).at_path(path);
+    if let (Some(shard), Some(offset)) = (error.shard(), error.offset()) {
+        located = located.at_shard(shard, offset);
+    }
+    match error.sample_id() {
+        Some(sample) => located.at_sample(sample),
+        None => located,
+    }
 }

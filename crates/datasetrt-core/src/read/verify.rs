@@ -128,7 +128,7 @@ impl Cache {
 
     /// The record's length as stored, and its payload's.
     fn verify_record(&self, file: &ReadFile, sample: u64, hasher: &mut blake3::Hasher) -> Result<(u64, u64)> {
-        let place = self.index.place(sample)?;
+        let place = self.place(sample)?;
         let located = |e: &Error| self.locate(e, sample, place);
         let mut record = zeroed(place.end - place.start, file.path())?;
         file.read_exact_at(&mut record, place.start).map_err(|e| located(&e))?;
