@@ -124,9 +124,10 @@ class LoaderIterator(Iterator[T_co]):
 
         Example:
             >>> import datasetrt as drt
-            >>> batches = iter(drt.testing.tiny_dataset().loader(batch_size=4, transform=len))
-            >>> batches.last is None, next(batches), batches.last.indices.tolist()
-            (True, [4, 4, 4, 4], [0, 1, 2, 3])
+            >>> loader = drt.testing.tiny_dataset().loader(batch_size=4, transform=lambda sample: sample.data)
+            >>> batches = iter(loader)
+            >>> batches.last is None, len(next(batches)), batches.last.indices.tolist()
+            (True, 4, [0, 1, 2, 3])
         """
         return None if self._loop is None else self._loop.last
 
