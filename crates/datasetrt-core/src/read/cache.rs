@@ -36,6 +36,8 @@ impl Default for ReadOptions {
 
 /// How many rebuilds may come between, one after the other, while a cache is opened.
 const MOST_REBUILDS: usize = 100;
+/// So often what looks like damage is looked at again, before it is believed.
+const MOST_RETURNS: usize = 3;
 
 /// The bytes of one record in its shard file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,7 @@ impl Cache {
         let folder = std::path::absolute(folder).map_err(|e| Error::io("resolve", folder, &e))?;
         let mut bytes = read_manifest(&folder)?;
         let mut left = MOST_REBUILDS;
+        let mut returns = MOST_RETURNS;
         loop {
             let error = match Self::open_as(folder.clone(), options, &bytes) {
                 Ok(cache) => return Ok(cache),
@@ -83,6 +86,8 @@ impl Cache {
             // A rebuild may have taken the folder between two files; then the manifest is another one, too.
             match read_manifest(&folder) {
                 Ok(now) if now != bytes && left > 0 => bytes = now,
+                // Another cache may have been here for an instant, and this one again by now.
+                Ok(_) if returns > 0 => returns -= 1,
                 _ => return Err(error),
             }
             left -= 1;
@@ -139,7 +144,16 @@ impl Cache {
     }
 
     pub(super) fn shard(&self, ordinal: u64) -> Result<Arc<OpenShard>> {
-        self.shards.get(&self.manifest, ordinal).map_err(|e| self.changed().unwrap_or(e))
+        let mut found = self.shards.get(&self.manifest, ordinal);
+        for _ in 0..MOST_RETURNS {
+            let Err(error) = found else { break };
+            if let Some(changed) = self.changed() {
+                return Err(changed);
+            }
+            // Another cache may have been here for an instant, and this one again by now.
+            found = self.shards.get(&self.manifest, ordinal).map_err(|_| error);
+        }
+        found
     }
 
     /// Whether another cache has taken the folder since it was opened.
@@ -250,7 +264,16 @@ impl ReadAt for ReadFile {
 
 fn read_manifest(folder: &Path) -> Result<Vec<u8>> {
     let path = folder.join(names::MANIFEST);
-    let file = ReadFile::open(&path).map_err(|e| explain_missing(folder, e))?;
+    let mut found = ReadFile::open(&path);
+    for _ in 0..MOST_REBUILDS {
+        // A cache may have come into this place, or gone from it, while the path was followed: it is followed
+        // again before the folder is said to have none.
+        match &found {
+            Err(e) if e.kind() == ErrorKind::MissingFile && folder.is_dir() => found = ReadFile::open(&path),
+            _ => break,
+        }
+    }
+    let file = found.map_err(|e| explain_missing(folder, e))?;
     if file.bytes() > manifest::MAX_BYTES {
         let message = format!(
             "{} has {} bytes, a manifest has at most {}",
@@ -321,6 +344,7 @@ fn shards_folder(cache: &Path) -> Result<Folder> {
         let path = cache.join(names::SHARDS);
         match std::fs::symlink_metadata(&path) {
             // As for a shard that is missing: the caller cannot do anything else about it.
+            _ if e.kind() == ErrorKind::MissingFile => missing_shards(&path),
             Ok(found) if found.is_dir() || found.is_symlink() => e,
             _ => missing_shards(&path),
         }

@@ -125,7 +125,7 @@ pub fn zeroed(bytes: u64, path: &Path) -> Result<Vec<u8>> {
     Ok(buffer)
 }
 
-fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
+pub(super) fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
     use rustix::io::Errno;
     match errno {
         Errno::NOENT | Errno::NOTDIR => Error::new(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::file::{ReadFile, not_followed};
+use super::file::{ReadFile, not_followed, open_error};
 use crate::error::{Error, Result};
 
 /// What a name in a folder stands for.
@@ -37,7 +37,7 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         let opened = rustix::fs::open(path, flags, Mode::empty());
-        let descriptor = opened.map_err(|e| Error::io("open folder", path, &e.into()))?;
+        let descriptor = opened.map_err(|e| open_error(path, e))?;
         Ok(Folder { descriptor, path: path.to_owned() })
     }
 
@@ -49,7 +49,7 @@ impl Folder {
         let descriptor = opened.map_err(|e| match self.look(&name) {
             // The system's word for a link here is "not a folder".
             Ok(Some(Entry::Link)) => not_followed(&path),
-            _ => Error::io("open folder", &path, &e.into()),
+            _ => open_error(&path, e),
         })?;
         Ok(Folder { descriptor, path })
     }

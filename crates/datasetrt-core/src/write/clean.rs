@@ -49,7 +49,10 @@ pub enum Outcome {
 /// The folder cannot be listed. What concerns one leftover is in its outcome.
 pub fn clean(root: &Path, dry_run: bool) -> Result<Vec<Leftover>> {
     let root = &std::path::absolute(root).map_err(|e| Error::io("resolve", root, &e))?;
-    let folder = Folder::open(root)?;
+    let folder = Folder::open(root).map_err(|e| match e.kind() {
+        ErrorKind::MissingFile => no_root(root),
+        _ => e,
+    })?;
     let mut caches: BTreeMap<String, Vec<Part>> = BTreeMap::new();
     for file_name in folder.names()? {
         // Our names are Unicode; others are not ours.
@@ -224,6 +227,11 @@ impl Cache<'_> {
         }
         self.folder.remove_folder(&file_name)
     }
+}
+
+fn no_root(root: &Path) -> Error {
+    let message = format!("{} is no folder; give the one that caches are written to", root.display());
+    Error::new(ErrorKind::NotFound, message).at_path(root)
 }
 
 fn in_use() -> Outcome {
