@@ -257,7 +257,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session(requires=["build"])
 def bench_core(session: nox.Session) -> None:
     """Measure the table of docs/benchmarks.md beside dataset-rt, LMDB, polars and a C floor; prints it."""
-    session.install("--reinstall-package=datasetrt", _wheel(session), *_group("bench-core"))
+    session.install("--reinstall-package=datasetrt", _wheel(session, "datasetrt"), *_group("bench-core"))
     data = Path(session.create_tmp()) / "benchmarks"
     session.run("python", "-m", "benchmarks.core", "--data", str(data), *session.posargs)
 

@@ -20,6 +20,8 @@ def tables(rows: list[Row], results: Results) -> list[str]:
         "",
         *ratios(rows, results),
         "",
+        *(f"- {row.key}: {row.note}" for row in rows if row.note),
+        "",
         *rates(rows, results),
         *(["", *machine.table(figures)] if figures else []),
         *failures(results),
@@ -29,9 +31,12 @@ def tables(rows: list[Row], results: Results) -> list[str]:
 def about(results: Results) -> list[str]:
     """The machine, in a line."""
     facts = next(line["about"] for line in results if "about" in line)
-    words = ", ".join(f"{name} {value}" for name, value in facts.items())
-    warnings = ["", "**Quick: a tenth of the samples; these ratios only smoke.**"] if facts["quick"] else []
-    return [words, *warnings]
+    lines = [", ".join(f"{name} {value}" for name, value in facts.items())]
+    if facts["quick"]:
+        lines += ["", "**Quick: a tenth of the samples, which shows only that everything runs.**"]
+    if facts["load_1m"] > facts["cores"] / 2:
+        lines += ["", "**The machine was busy with something else; even ratios move then.**"]
+    return lines
 
 
 def ratios(rows: list[Row], results: Results) -> list[str]:
