@@ -254,6 +254,14 @@ def fuzz(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "tests/property/test_api_machine.py", env=walks)
 
 
+@nox.session(requires=["build"])
+def bench_core(session: nox.Session) -> None:
+    """Measure the table of docs/benchmarks.md beside dataset-rt, LMDB, polars and a C floor; prints it."""
+    session.install("--reinstall-package=datasetrt", _wheel(session, "datasetrt"), *_group("bench-core"))
+    data = Path(session.create_tmp()) / "benchmarks"
+    session.run("python", "-m", "benchmarks.core", "--data", str(data), *session.posargs)
+
+
 def _group(name: str) -> list[str]:
     return list(nox.project.dependency_groups(PYPROJECT, name))
 

@@ -1,0 +1,202 @@
+"""Single samples and lists of rows by number, and records decoded to arrays."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from . import stores
+from .case import Case, Found
+from .data import BATCH
+from .read_rows import RIVAL_SAMPLES, read_attributes, read_pairs, shuffled
+from .rows import Row, Target
+
+
+def some_rows(case: Case) -> list[int]:
+    """Rows at random, enough for a tenth of a second."""
+    found: list[int] = shuffled(case.workload.count)[: 100 * BATCH].tolist()
+    return found
+
+
+def get_ours(case: Case) -> float:
+    """``ds[i]``, its metadata read."""
+    dataset, rows = stores.ours(case), some_rows(case)
+    return case.rate(lambda: read_attributes(map(dataset.__getitem__, rows)), len(rows))
+
+
+def get_rival(case: Case) -> float:
+    """``get_item`` of dataset-rt."""
+    dataset, rows = stores.rival(case, shuffle=False), some_rows(case)
+    cache = next(iter(dataset)).cache_id
+    rows = rows[: RIVAL_SAMPLES // 10]
+    return case.rate(lambda: read_attributes(dataset.get_item(cache, i) for i in rows), len(rows))
+
+
+def get_raw(case: Case) -> float:
+    """``os.pread``, and a dict made from columns in memory."""
+    plain, rows = stores.raw(case), some_rows(case)
+    file = os.open(plain.path, os.O_RDONLY)
+    offsets, metadata = plain.offsets, plain.metadata
+
+    def get(i: int) -> tuple[bytes, dict[str, Any]]:
+        begin = offsets[i]
+        return os.pread(file, offsets[i + 1] - begin, begin), metadata(i)
+
+    return case.rate(lambda: read_pairs(map(get, rows)), len(rows))
+
+
+def get_lmdb(case: Case) -> float:
+    """One get, and a dict of its head."""
+    get, rows = stores.Lmdb(case).get, some_rows(case)
+    return case.rate(lambda: read_pairs(map(get, rows)), len(rows))
+
+
+def get_floor(case: Case) -> float:
+    """The same from C."""
+    rows = some_rows(case)
+    get = stores.floor_samples(case, shuffled(1)).get
+    return case.rate(lambda: read_pairs(map(get, rows)), len(rows))
+
+
+def take_ours(case: Case) -> float:
+    """``take`` of 256 rows, with the metadata column that is read."""
+    dataset, rows = stores.ours(case), shuffled(case.workload.count)[: 100 * BATCH]
+
+    def epoch() -> Found:
+        count = labels = 0
+        for first in range(0, len(rows), BATCH):
+            batch = dataset.take(rows[first : first + BATCH])
+            labels += int(batch.metadata["label"].sum())
+            count += len(batch)
+        return count, labels, None
+
+    return case.rate(epoch, len(rows))
+
+
+def take_limit(case: Case) -> float:
+    """The payloads read into a batch by C, nothing else."""
+    plain, rows = stores.raw(case), shuffled(case.workload.count)[: 100 * BATCH]
+
+    def epoch() -> Found:
+        case.floor.fill(plain.path, plain.offsets, rows, BATCH, False)
+        return len(rows), None, None
+
+    return case.rate(epoch, len(rows))
+
+
+def decoded(records: Iterable[dict[str, Any]]) -> Found:
+    """The consumer of records, one dict of arrays each."""
+    count = labels = 0
+    for record in records:
+        labels += int(record["label"])
+        count += record["image"].shape == (64, 64, 3)
+    return count, labels, None
+
+
+def decode_oob(case: Case) -> float:
+    """PickleOOB as the transform of batches, whose arrays are views of the batch."""
+    import datasetrt as drt
+
+    dataset = stores.ours(case, "ours-oob")
+    loader = dataset.loader(batch_size=BATCH, sampler=drt.Shuffle(seed=1), transform=stores.oob())
+
+    def records() -> Iterator[dict[str, Any]]:
+        for batch in loader:
+            yield from batch
+
+    return case.rate(lambda: decoded(records()))
+
+
+def decode_record(case: Case) -> float:
+    """Record as the transform: one array a field and batch."""
+    import datasetrt as drt
+
+    dataset = stores.ours(case, "ours-record")
+    loader = dataset.loader(batch_size=BATCH, sampler=drt.Shuffle(seed=1), transform=stores.columns())
+
+    def epoch() -> Found:
+        count = labels = 0
+        for batch in loader:
+            labels += int(batch["label"].sum())
+            count += len(batch["image"])
+        return count, labels, None
+
+    return case.rate(epoch)
+
+
+def decode_lmdb(case: Case) -> float:
+    """``pickle.loads`` of each value."""
+    get, loads = stores.Lmdb(case).get, pickle.loads
+    order = shuffled(case.workload.count).tolist()
+    return case.rate(lambda: decoded(loads(get(i)[0]) for i in order))
+
+
+def decode_rival(case: Case) -> float:
+    """``pickle.loads`` of each payload of dataset-rt."""
+    dataset = stores.rival(case, shuffle=True)
+
+    def records() -> Iterator[dict[str, Any]]:
+        return (pickle.loads(sample.data) for sample in dataset)
+
+    return case.rate(lambda: (decoded(records())[0], None, None))
+
+
+def decode_limit(case: Case) -> float:
+    """The bytes of the records, read into batches by C and not decoded."""
+    plain, order = stores.raw(case), shuffled(case.workload.count)
+
+    def epoch() -> Found:
+        case.floor.fill(plain.path, plain.offsets, order, BATCH, False)
+        return len(order), None, None
+
+    return case.rate(epoch)
+
+
+_DECODE: dict[str, Callable[[Case], float]] = {
+    "PickleOOB": decode_oob,
+    "Record": decode_record,
+    "lmdb + pickle.loads": decode_lmdb,
+    "dataset-rt + pickle.loads": decode_rival,
+    "floor batches": decode_limit,
+}
+
+ROWS = [
+    Row(
+        "get-1k",
+        "random `ds[i]` at 1 KiB",
+        "samples/s",
+        {
+            "ours": get_ours,
+            "os.pread + dict": get_raw,
+            "dataset-rt": get_rival,
+            "lmdb": get_lmdb,
+            "floor bytes": get_floor,
+        },
+        [Target("ours", "os.pread + dict", 1.3)],
+        "1k",
+        ("ours", "dataset-rt", "lmdb", "raw"),
+        "floor bytes",
+    ),
+    Row(
+        "take-1k",
+        "`take` of 256 random rows at 1 KiB",
+        "samples/s",
+        {"ours": take_ours, "256 lmdb gets": get_lmdb, "floor batches": take_limit},
+        [Target("ours", "256 lmdb gets", 3)],
+        "1k",
+        ("ours", "lmdb", "raw"),
+        "floor batches",
+    ),
+    Row(
+        "decode",
+        "12 KiB records decoded to arrays",
+        "samples/s",
+        _DECODE,
+        [Target("PickleOOB", "lmdb + pickle.loads", 1.5), Target("Record", "lmdb + pickle.loads", 6)],
+        "records",
+        ("ours-oob", "ours-record", "lmdb", "dataset-rt", "raw"),
+        "floor batches",
+    ),
+]
