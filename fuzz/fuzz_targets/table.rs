@@ -261,7 +261,7 @@ fn unchecked(kind: u8, rows: usize, first: &[u8], second: &[u8], nulls: &[bool])
         ),
         _ => None,
     };
-    let mut data = ArrayData::builder(ty).len(rows).add_buffer(Buffer::from(one));
+    let mut data = ArrayData::builder(ty).len(rows).add_buffer(Buffer::from(one)).align_buffers(true);
     if matches!(kind % 7, 0..=3) {
         data = data.add_buffer(Buffer::from(second));
     }
