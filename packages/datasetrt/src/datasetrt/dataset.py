@@ -149,6 +149,9 @@ class CachedDataset(Loadable[T_co]):
             >>> [sample.sample_id for sample in ds[::-4]]
             [9, 5, 1]
         """
+        if type(index) is int and self._work is None and -COUNTABLE <= index < COUNTABLE:
+            # The usual case, in which the checks below cost more than reading a small sample.
+            return self._view.sample(index)  # type: ignore[return-value]
         if isinstance(index, slice):
             return self._derived(self._view.slice(*slice_of(index, len(self))))
         number = as_index(index)
