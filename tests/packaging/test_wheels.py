@@ -72,7 +72,7 @@ def test_one_native_wheel_serves_every_python() -> None:
 
 
 def test_what_is_required() -> None:
-    assert requirements(wheel("datasetrt")) == {"numpy", "polars", "pydantic"}
+    assert requirements(wheel("datasetrt")) == {"click", "numpy", "polars", "pydantic", "typing-extensions"}
     assert requirements(wheel("datasetrt-torch")) == {"datasetrt", "numpy", "torch"}
     # JAX and TensorFlow come in several builds, and both adapters are of use without.
     assert requirements(wheel("datasetrt-jax")) == {"datasetrt", "numpy"}

@@ -150,7 +150,8 @@ struct Details {
 impl Error {
     /// An error with its one-line message: what is wrong, the values, the cure.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let message: String = message.into().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+        let message: String = message.into().chars().map(|c| if ends_line(c) { ' ' } else { c }).collect();
         Error(Box::new(Details {
             kind,
             message,
@@ -334,6 +335,6 @@ mod tests {
 
     #[test]
     fn messages_stay_on_one_line() {
-        assert_eq!(Error::new(ErrorKind::Io, "a\nb\0c").to_string(), "a b c");
+        assert_eq!(Error::new(ErrorKind::Io, "a\nb\0c\u{85}d\u{2028}e").to_string(), "a b c d e");
     }
 }

@@ -1,13 +1,14 @@
 //! The steps of one rank, as arrays.
 
 use datasetrt_core::stream::plan::{Plan, Uneven};
+use datasetrt_core::{Error, ErrorKind};
 use numpy::PyArray1;
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::batch::int64;
-use crate::error::{OrRaise as _, invalid};
+use crate::error::{OrRaise as _, invalid, repr, to_py};
 
 /// More positions at once are refused: their arrays would take gigabytes.
 const MOST_POSITIONS: u64 = 1 << 28;
@@ -33,15 +34,21 @@ impl BatchPlan {
     fn each<T>(
         &self,
         py: Python<'_>,
-        step: u64,
-        stop: Option<u64>,
+        step: &Bound<'_, PyAny>,
+        stop: Option<&Bound<'_, PyAny>>,
         add: impl Fn(&mut Vec<T>, Vec<u64>, usize),
     ) -> PyResult<Vec<T>> {
         let steps = self.plan.steps();
-        let stop = stop.unwrap_or_else(|| step.saturating_add(1));
+        let asked = (count(step)?, stop.map(count).transpose()?);
+        let (step, stop) = match asked {
+            (Some(step), None) => (step, step.saturating_add(1)),
+            (Some(step), Some(Some(stop))) => (step, stop),
+            _ => (1, 0),
+        };
         if step > stop || stop > steps {
-            let message = format!("steps {step} to {stop} are not within the {steps} that the plan has");
-            return Err(PyIndexError::new_err(message));
+            let message =
+                format!("there are no such steps in a plan of {steps}; give 0 <= step < stop <= {steps}");
+            return Err(to_py(py, &Error::new(ErrorKind::IndexOutOfRange, message)));
         }
         if (stop - step).saturating_mul(self.arguments.2) > MOST_POSITIONS {
             return Err(invalid(py, format!("steps {step} to {stop} are too many at once; ask for fewer")));
@@ -53,6 +60,15 @@ impl BatchPlan {
             add(&mut found, step.positions, padding);
         }
         Ok(found)
+    }
+}
+
+/// A number of steps; none where it is no number from 0 to 2^64 - 1.
+fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    match given.extract::<u64>() {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -114,7 +130,7 @@ impl BatchPlan {
     ///     int64, shape ``(n,)``.
     ///
     /// Raises:
-    ///     IndexError: There are no such steps.
+    ///     SampleIndexError: There are no such steps.
     ///
     /// Example:
     ///     >>> import datasetrt as drt
@@ -125,8 +141,8 @@ impl BatchPlan {
     fn positions<'py>(
         &self,
         py: Python<'py>,
-        step: u64,
-        stop: Option<u64>,
+        step: &Bound<'py, PyAny>,
+        stop: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let add = |all: &mut Vec<u64>, positions: Vec<u64>, _| all.extend(positions);
         Ok(int64(py, &self.each(py, step, stop, add)?))
@@ -142,7 +158,7 @@ impl BatchPlan {
     ///     bool, shape ``(n,)``.
     ///
     /// Raises:
-    ///     IndexError: There are no such steps.
+    ///     SampleIndexError: There are no such steps.
     ///
     /// Example:
     ///     >>> import datasetrt as drt
@@ -154,8 +170,8 @@ impl BatchPlan {
     fn padding<'py>(
         &self,
         py: Python<'py>,
-        step: u64,
-        stop: Option<u64>,
+        step: &Bound<'py, PyAny>,
+        stop: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<bool>>> {
         let add = |all: &mut Vec<bool>, positions: Vec<u64>, padding: usize| {
             let real = positions.len().saturating_sub(padding);
@@ -178,8 +194,14 @@ impl BatchPlan {
     ///     >>> plan = drt.testing.tiny_dataset().loader(batch_size=4).plan()
     ///     >>> plan.position_after(1), plan.position_after(3)
     ///     (4, 10)
-    fn position_after(&self, steps: u64) -> u64 {
-        self.plan.position_after(steps)
+    ///
+    /// Raises:
+    ///     InvalidInputError: ``steps`` is negative or beyond 64 bits.
+    fn position_after(&self, steps: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let known = count(steps)?.ok_or_else(|| {
+            invalid(steps.py(), format!("steps = {}; give a number of at least 0", repr(steps)))
+        })?;
+        Ok(self.plan.position_after(known))
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {

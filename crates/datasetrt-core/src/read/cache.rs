@@ -298,6 +298,7 @@ fn explain_missing(folder: &Path, error: Error) -> Error {
         Ok(found) if !found.is_dir() => {
             (ErrorKind::NotACache, format!("{shown} is a file; give the folder of a cache"))
         }
+        Ok(_) if folder.join(names::MANIFEST).symlink_metadata().is_ok() => return error,
         Ok(_) if folder.join(names::INDEX).exists() || folder.join(names::SHARDS).exists() => (
             ErrorKind::Unfinished,
             format!(

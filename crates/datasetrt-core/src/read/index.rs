@@ -50,7 +50,7 @@ impl Index {
         }
         let mut header = [0; HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
-        check_header(&header, manifest.sample_count).map_err(|e| e.at_path(file.path()))?;
+        check_header(&header, manifest.sample_count)?;
         let rows = match bytes.split_at_checked(HEADER_BYTES) {
             Some((_, rows)) if resident => Rows::Resident(decode_rows(rows)),
             _ => Rows::OnDisk(file),

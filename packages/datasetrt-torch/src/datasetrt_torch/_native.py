@@ -392,7 +392,8 @@ def _tail_for(tail: Tail | None, order: drt.Sampler) -> Tail:
 
 def _equal(resolved: Resolved, tail: Tail) -> Resolved:
     """The same shard, with equally many batches on all ranks."""
-    shard, uneven = resolved.shard, "fill" if tail == "pad" else "pad"
+    shard = resolved.shard
+    uneven: Literal["fill", "pad"] = "fill" if tail == "pad" else "pad"
     if shard.uneven not in (None, uneven):
         raise invalid(
             f"the shard says uneven={shard.uneven!r}, but a NativeLoader gives all ranks equally many "

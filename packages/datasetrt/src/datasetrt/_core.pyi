@@ -14,6 +14,7 @@ __all__ = [
     "BatchInfo",
     "BatchPlan",
     "CachedSample",
+    "Memory",
     "Order",
     "PayloadBuffer",
     "SampleBatch",

@@ -56,6 +56,12 @@ def _run(given: list[str]) -> int:
     except MemoryError:
         complain("there is not enough memory")
         return FAILED
+    except SystemExit as error:
+        # click ends the process itself where nobody reads its help or its version any more.
+        raise ReaderGoneError from error
+    except OSError as error:
+        # The files of caches give errors of ours: this is about click's own output.
+        raise OutputError(f"standard output cannot be written: {error}") from error
     return status if isinstance(status, int) else FINE
 
 

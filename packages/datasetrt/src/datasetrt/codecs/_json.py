@@ -25,6 +25,15 @@ def _no_constant(text: str) -> NoReturn:
     )
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise refused(
+            f"json: the payload has the number {text[:40]}, which no float holds", "pack it as a str"
+        )
+    return number
+
+
 # Python reads back ints of at most 4300 digits, unless it was told otherwise; these have no more.
 _MAX_BITS = 14_284
 
@@ -41,7 +50,7 @@ def _problem(value: Any) -> tuple[str, str] | None:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ _WHERE_CHARACTERS = 200
 _CURES: dict[type, str] = {
     tuple: "give list(…)",
     set: "give sorted(…)",
-    bytearray: "give bytes(…)",
-    memoryview: "give bytes(…)",
+}
+_BYTES_CURES = {
+    True: "give bytes(…)",
+    False: "give a str, such as base64.b64encode(…).decode(), or pack with Msgpack",
 }
 
 
@@ -51,7 +53,7 @@ def check_plain(
                     raise _refused(codec_name, [*places, place], *found, kind=kind)
                 continue
             places.append(place)
-            _check_container(item, places, codec_name, problem, kind)
+            _check_container(item, places, scalars, codec_name, problem, kind)
             if id(item) in holders:
                 cure = "give a tree of plain values"
                 raise _refused(codec_name, places, f"the {kind_of_item.__name__} contains itself", cure, kind)
@@ -69,13 +71,13 @@ def check_plain(
 
 
 def _check_container(
-    value: Any, places: list[Any], codec_name: str, problem: Problem | None, kind: str
+    value: Any, places: list[Any], scalars: Scalars, codec_name: str, problem: Problem | None, kind: str
 ) -> None:
     if type(value) is list:
         return
     if type(value) is not dict:
         what = f"the value is a {type(value).__name__}, which would not come back as it was"
-        raise _refused(codec_name, places, what, _cure(value), kind)
+        raise _refused(codec_name, places, what, _cure(value, bytes in scalars), kind)
     for key in value:
         if type(key) is not str:
             what = f"the key {shown(key)} is a {type(key).__name__}, which would not come back as it was"
@@ -95,7 +97,9 @@ def text_problem(value: str) -> tuple[str, str] | None:
     return None
 
 
-def _cure(value: object) -> str:
+def _cure(value: object, has_bytes: bool) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _BYTES_CURES[has_bytes]
     if isinstance(value, np.generic):
         return "give value.item()"
     if isinstance(value, np.ndarray):

@@ -256,6 +256,9 @@ def _unfit(what: str) -> CodecError:
 def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     """The value as an array that its field takes without loss."""
     where = f"field {field.spelling}"
+    if type(value) in (list, tuple) and field.dtype.kind in "iu":
+        # As they are: NumPy would make floats of large ints, and ints of bools.
+        value = _exact(where, value)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -263,7 +266,7 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     if array.shape != field.shape or isinstance(value, np.ma.MaskedArray):
         raise _unfit(f"{where}: a {type(value).__name__} of shape {array.shape} does not fit; reshape it")
     kind, target = array.dtype.kind, field.dtype
-    if type(value) in (int, list, tuple) and kind in "iu" and target.kind in "iu":
+    if (type(value) is int or kind == "O") and kind in "iuO" and target.kind in "iu":
         return _in_range(where, array, np.iinfo(target))
     same_kind = kind == target.kind or (kind in "iu" and target.kind in "iu")
     if not same_kind or not np.can_cast(array.dtype, target, "safe"):
@@ -275,6 +278,20 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
         # A bool from a raw view may be any byte; stored ones are 0 or 1.
         return np.not_equal(array.view(np.uint8), 0)
     return array
+
+
+def _exact(where: str, value: Any) -> npt.NDArray[Any]:
+    """Lists of Python ints as an array of objects, others as NumPy has them."""
+    try:
+        exact = np.asarray(value, dtype=object)
+    except ValueError as error:
+        raise _unfit(f"{where}: the value is no array ({reason(error)})") from error
+    kinds = {type(item) for item in exact.flat}
+    if kinds <= {int}:
+        return exact
+    if bool in kinds:
+        raise _unfit(f"{where}: the value has bools among its numbers; give ints")
+    return np.asarray(value)
 
 
 def _in_range(where: str, array: npt.NDArray[Any], limits: np.iinfo[Any]) -> npt.NDArray[Any]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
 
 from datasetrt.checks import flag, invalid
 from datasetrt.errors import CodecError
 
-from ._base import Codec, T, reason
+from ._base import Codec, T, decode_error, encode_error, reason
 from ._json import Json
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class Validated(Generic[T]):
 
         Raises:
             CodecError: The object is not of the type, or the inner codec cannot pack it (kind ``encode``);
-                the cause is pydantic's own error.
+                the cause is pydantic's own error, or what a validator of the type raised.
 
         Example:
             >>> import datasetrt as drt
@@ -117,10 +116,9 @@ class Validated(Generic[T]):
             plain = self._adapter.dump_python(valid, mode=mode, by_alias=True, round_trip=True)
         except ValidationError as error:
             raise self._invalid("object", "encode", error) from error
-        except PydanticSerializationError as error:
-            raise CodecError(
-                f"{self.name}: the object cannot be packed ({reason(error)})", kind="encode"
-            ) from error
+        except Exception as error:
+            # What pydantic cannot spell, and whatever the type's own validators and serializers raise.
+            raise encode_error(self.name, obj, error) from error
         return self._codec.dumps(plain)
 
     def loads(self, buffer: Buffer, /) -> T:
@@ -145,6 +143,9 @@ class Validated(Generic[T]):
             return self._adapter.validate_python(obj)
         except ValidationError as error:
             raise self._invalid("payload", "decode", error) from error
+        except Exception as error:
+            # The type's own validators may raise anything.
+            raise decode_error(self.name, error) from error
 
     def _invalid(self, what: str, kind: str, error: ValidationError) -> CodecError:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
