@@ -249,9 +249,10 @@ def fuzz(session: nox.Session) -> None:
         arguments = ("run", target, *corpora, "--", *limits, "-print_final_stats=1")
         _cargo(session, "fuzz", *arguments, env={"RUSTC_BOOTSTRAP": "1"})
     _install_product(session, "test")
-    # About a second a walk.
+    # A few walks a second; the limit for a test that hangs is not meant for one that long.
     walks = {"DATASETRT_WALKS": str(seconds)}
-    session.run("python", "-m", "pytest", "tests/property/test_api_machine.py", env=walks)
+    machine = ("-o", "faulthandler_timeout=0", "tests/property/test_api_machine.py")
+    session.run("python", "-m", "pytest", *machine, env=walks)
 
 
 @nox.session(requires=["build"])

@@ -31,6 +31,8 @@ from tests.rows import Row, RowSource
 
 T = TypeVar("T")
 WALKS = int(os.environ.get("DATASETRT_WALKS", "25"))
+# Every walk writes caches; on a disk it would mostly wait for syncs.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 # What damage may lead to: in `format` and `version` of the manifest it looks like another format.
 DAMAGED = (drt.CorruptionError, drt.FormatError)
 
@@ -85,7 +87,7 @@ class Walk(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp(prefix="walk"))
+        self.root = Path(tempfile.mkdtemp(prefix="walk", dir=MEMORY))
         self.damaged: tuple[Path, int, int] | None = None
         self.builds = 0
 
@@ -106,7 +108,8 @@ class Walk(RuleBasedStateMachine):
         self.open(drt.cache(self.source(), self.root, config=self.config))
 
     def source(self) -> RowSource:
-        return RowSource("s", self.rows, fingerprint=f"build {self.builds}")
+        schema = {"label": int, "text": str, "number": int}
+        return RowSource("s", self.rows, fingerprint=f"build {self.builds}", schema=schema)
 
     def open(self, dataset: drt.CachedDataset) -> None:
         self.views = [Seen(dataset, [Line(sample) for sample in range(len(self.rows))])]
@@ -231,10 +234,13 @@ class Walk(RuleBasedStateMachine):
             with pytest.raises(drt.SampleIndexError):
                 seen.dataset[place]
             return
-        sample = self.attempt(lambda: seen.dataset[place])
-        if sample is not None:
-            found = (sample.data, sample.metadata, sample.sample_id)
-            assert found == self.delivered(seen, seen.lines[place])
+
+        def work() -> tuple[bytes, dict[str, Any], int]:
+            sample = seen.dataset[place]
+            return sample.data, sample.metadata, sample.sample_id
+
+        found = self.attempt(work)
+        assert found in (None, self.delivered(seen, seen.lines[place]))
 
     @rule(pick=picks, wanted=st.lists(places, max_size=20))
     def take(self, pick: int, wanted: list[int]) -> None:
@@ -252,8 +258,9 @@ class Walk(RuleBasedStateMachine):
         assert [bytes(payload) for payload in batch.payloads] == [data for data, _, _ in expected]
         assert batch.indices.tolist() == places
         assert batch.sample_ids.tolist() == [sample for _, _, sample in expected]
-        table = batch.metadata.to_polars().to_dicts() if len(batch) else []
-        assert table == [metadata for _, metadata, _ in expected]
+        # Metadata is read when it is asked for.
+        table = self.attempt(lambda: batch.metadata.to_polars().to_dicts() if len(batch) else [])
+        assert table in (None, [metadata for _, metadata, _ in expected])
 
     @rule(pick=picks)
     def look_at_the_table(self, pick: int) -> None:
@@ -276,8 +283,8 @@ class Walk(RuleBasedStateMachine):
         """An epoch in legs of (world size, batch size, steps), each begun where the one before ended."""
         seen = self.view(pick)
         if not seen.lines:
-            with pytest.raises(drt.InvalidInputError):
-                seen.dataset.loader(batch_size=1, sampler=sampler)
+            # An empty slice is loaded in no batch.
+            assert list(seen.dataset.loader(batch_size=1, sampler=sampler, threads=1)) == []
             return
         order = sampler.indices(seen.dataset, epoch=epoch).tolist()
         state: Any = {**seen.dataset.loader(batch_size=1, sampler=sampler).state_dict(), "epoch": epoch}
