@@ -169,3 +169,24 @@ def test_a_bug_is_one_line_and_status_70(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 70
     assert done.stderr == "datasetrt: this is a bug, please report it: ZeroDivisionError: a b\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["info", "--help"]], ids=" ".join)
+def test_help_that_cannot_be_written_is_no_bug(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 3
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]], ids=" ".join)
+def test_help_that_nobody_reads_is_a_broken_pipe(arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, *arguments], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")

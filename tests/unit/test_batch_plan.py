@@ -136,3 +136,17 @@ def test_what_is_no_position_is_refused(
         getattr(SHUFFLE, name)(tiny, positions)
     with pytest.raises(drt.InvalidInputError, match="epoch = -1"):
         getattr(SHUFFLE, name)(tiny, [1], epoch=-1)
+
+
+def test_steps_that_are_not_there_are_refused() -> None:
+    plan = drt.testing.tiny_dataset().loader(batch_size=3).plan()
+    for step in (len(plan), 58, -1, 2**64, 10**30):
+        for ask in (plan.positions, plan.padding):
+            with pytest.raises(drt.SampleIndexError, match="plan of 4"):
+                ask(step)
+    for steps in ((0, 5), (2, 1), (0, -1)):
+        with pytest.raises(drt.SampleIndexError):
+            plan.positions(*steps)
+    for steps_done in (-1, 2**64):
+        with pytest.raises(drt.InvalidInputError):
+            plan.position_after(steps_done)

@@ -224,3 +224,21 @@ def test_timestamps_of_other_writers_come_back_as_such() -> None:
     assert Msgpack().loads(msgpack.packb([stamp])) == [stamp]
     with pytest.raises(drt.CodecError):
         Msgpack().dumps([stamp])
+
+
+@pytest.mark.parametrize("payload", [b"1e400", b"[-1e400]", b'{"a": ' + b"9" * 400 + b".0}"])
+def test_numbers_that_no_float_holds_are_refused(payload: bytes) -> None:
+    with pytest.raises(drt.CodecError, match="which no float holds") as refused:
+        Json().loads(payload)
+    assert refused.value.kind == "decode"
+
+
+@pytest.mark.parametrize(
+    "value", [b"x", bytearray(b"x"), memoryview(b"x")], ids=lambda value: type(value).__name__
+)
+def test_the_cure_for_bytes_is_one_that_works(value: Any) -> None:
+    with pytest.raises(drt.CodecError, match="base64"):
+        Json().dumps(value)
+    if not isinstance(value, bytes):
+        with pytest.raises(drt.CodecError, match="give bytes"):
+            Msgpack().dumps(value)

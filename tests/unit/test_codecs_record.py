@@ -317,3 +317,17 @@ def test_the_work_in_python_does_not_grow_with_the_batch(batch_of: Any) -> None:
         return seen
 
     assert calls(3) == calls(50) > 0
+
+
+def test_lists_of_ints_fit_by_value_whatever_numpy_would_make_of_them() -> None:
+    codec = Record({"i": ("uint64", (2,)), "j": ("int8", (2, 1))})
+    packed = codec.dumps({"i": [2**64 - 1, 5], "j": ((1,), [-128])})
+    loaded = codec.loads(packed)
+    assert (loaded["i"].tolist(), loaded["j"].tolist()) == ([2**64 - 1, 5], [[1], [-128]])
+    for wrong in ([2**64, 5], [-1, 5], [True, 2], [1, 2.0], [1], [[1], [2, 3]], [None, 1]):
+        with pytest.raises(drt.CodecError):
+            codec.dumps({"i": wrong, "j": [[1], [2]]})
+    assert codec.loads(codec.dumps({"i": [np.uint64(7), np.uint8(2)], "j": [[1], [2]]}))["i"].tolist() == [
+        7,
+        2,
+    ]

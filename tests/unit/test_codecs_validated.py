@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError, with_config
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    with_config,
+)
 from typing_extensions import TypedDict
 
 import datasetrt as drt
@@ -185,3 +194,34 @@ def test_it_is_immutable() -> None:
         codec._codec = Msgpack()  # type: ignore[misc]
     with pytest.raises(AttributeError, match="immutable"):
         del codec._codec
+
+
+class Fussy(BaseModel):
+    x: int
+
+    @field_validator("x")
+    @classmethod
+    def refuse_seven(cls, value: int) -> int:
+        if value == 7:
+            raise KeyError("seven")
+        return value
+
+
+def test_what_a_validator_raises_is_the_cause_of_a_codec_error() -> None:
+    codec = drt.codecs.Validated(drt.codecs.Json(), Fussy)
+    with pytest.raises(drt.CodecError, match="KeyError: 'seven'") as read:
+        codec.loads(b'{"x":7}')
+    with pytest.raises(drt.CodecError, match="KeyError: 'seven'") as written:
+        codec.dumps({"x": 7})  # type: ignore[arg-type]
+    assert (read.value.kind, written.value.kind) == ("decode", "encode")
+    assert isinstance(read.value.__cause__, KeyError)
+    assert isinstance(written.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(bytes, b"\xff"), (dict[str, bytes], {"a": b"\xff"})], ids=["b", "d"]
+)
+def test_bytes_that_json_cannot_spell_are_a_codec_error(kind: Any, value: Any) -> None:
+    with pytest.raises(drt.CodecError) as refused:
+        drt.codecs.Validated(drt.codecs.Json(), kind).dumps(value)
+    assert refused.value.kind == "encode"

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use arrow_buffer::Buffer;
 
+use super::blocks::{BlockHashes, CheckedFile};
 use super::index::Index;
 use super::shards::{OpenShard, ShardFiles, check_size};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,7 +15,7 @@ use crate::format::checksum::{Digest, FileHasher};
 use crate::format::manifest::{self, Manifest};
 use crate::format::names;
 use crate::format::record::Rules;
-use crate::metadata::{CellFile, ColumnInfo, ColumnType, ReadAt, Table, TableSource, check_column_name};
+use crate::metadata::{CellFile, ColumnInfo, ColumnType, Table, TableSource, check_column_name};
 use crate::store::file::ReadFile;
 use crate::store::folder::{Entry, Folder};
 
@@ -57,6 +58,8 @@ pub struct Cache {
     rules: Rules,
     pub(super) index: Index,
     metadata: ReadFile,
+    /// Of metadata that is not kept in memory.
+    blocks: BlockHashes,
     table: ArcSwapOption<Table>,
     cells: ArcSwapOption<CellFile>,
     shards: ShardFiles,
@@ -104,7 +107,13 @@ impl Cache {
             |e: Error| if e.path().is_some() { e } else { prefixed(&e, &folder, &folder.join(names::INDEX)) };
         let index = Index::open(index, &manifest).map_err(located)?;
         let metadata = open_sized(&folder.join(names::METADATA), manifest.metadata.bytes)?;
-        check_metadata_hash(&metadata, &manifest)?;
+        let mut blocks = BlockHashes::default();
+        let keep = metadata.bytes() > RESIDENT_METADATA_BYTES;
+        check_metadata_hash(&metadata, &manifest, &mut |piece| {
+            if keep {
+                blocks.update(piece);
+            }
+        })?;
         Ok(Cache {
             id: manifest::cache_id(&checksum),
             columns: columns(&manifest).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))?,
@@ -121,6 +130,7 @@ impl Cache {
             checksum,
             index,
             metadata,
+            blocks: blocks.finish(),
         })
     }
 
@@ -195,11 +205,16 @@ impl Cache {
         Error::new(error.kind(), message).at_path(path).at_shard(place.shard, place.start).at_sample(sample)
     }
 
+    fn metadata_file(&self) -> CheckedFile<'_> {
+        CheckedFile { file: &self.metadata, hashes: &self.blocks }
+    }
+
     fn cells(&self) -> Result<Arc<CellFile>> {
         if let Some(cells) = self.cells.load_full() {
             return Ok(cells);
         }
-        let cells = Arc::new(CellFile::open(&self.metadata, &self.columns, self.manifest.sample_count)?);
+        let cells =
+            Arc::new(CellFile::open(&self.metadata_file(), &self.columns, self.manifest.sample_count)?);
         self.cells.store(Some(Arc::clone(&cells)));
         Ok(cells)
     }
@@ -246,19 +261,9 @@ impl TableSource for Cache {
     }
 
     fn part(&self, samples: &[u64]) -> Result<Table> {
-        self.cells().and_then(|cells| cells.take(&self.metadata, samples)).map_err(|e| {
+        self.cells().and_then(|cells| cells.take(&self.metadata_file(), samples)).map_err(|e| {
             if e.path().is_some() { e } else { prefixed(&e, &self.folder, self.metadata.path()) }
         })
-    }
-}
-
-impl ReadAt for ReadFile {
-    fn bytes(&self) -> u64 {
-        ReadFile::bytes(self)
-    }
-
-    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
-        ReadFile::read_exact_at(self, out, offset)
     }
 }
 
@@ -371,9 +376,17 @@ pub(super) fn open_sized(path: &Path, bytes: u64) -> Result<ReadFile> {
     Ok(file)
 }
 
-pub(super) fn check_metadata_hash(file: &ReadFile, manifest: &Manifest) -> Result<()> {
+/// Compares the checksum of the whole file; its bytes go to `sink` meanwhile.
+pub(super) fn check_metadata_hash(
+    file: &ReadFile,
+    manifest: &Manifest,
+    sink: &mut dyn FnMut(&[u8]),
+) -> Result<()> {
     let mut hasher = FileHasher::default();
-    file.stream(&mut |piece| hasher.update(piece))?;
+    file.stream(&mut |piece| {
+        hasher.update(piece);
+        sink(piece);
+    })?;
     check_hash(&hasher, file, manifest)
 }
 

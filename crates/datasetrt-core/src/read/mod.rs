@@ -5,6 +5,7 @@
 //! or starts a thread, so that a dataset works on both sides of a fork.
 
 mod batch;
+mod blocks;
 pub mod buffer;
 mod cache;
 mod dataset;

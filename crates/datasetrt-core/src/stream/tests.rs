@@ -297,6 +297,13 @@ fn metadata_too_large_for_memory_is_read_row_by_row() {
     let expected = found.iter().map(|id| u64::try_from(*id).ok().map(text)).collect::<Vec<_>>();
     assert_eq!(texts, expected);
     assert_eq!(dataset.metadata(&[90_003], &[90_003]).unwrap_err().kind(), ErrorKind::IndexOutOfRange);
+    let path = folders[1].join("metadata.arrow");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let all: Vec<u64> = (3..90_003).collect();
+    assert_eq!(dataset.metadata(&all, &all).unwrap_err().kind(), ErrorKind::MetadataChecksum);
     std::fs::File::options()
         .write(true)
         .open(folders[1].join("metadata.arrow"))

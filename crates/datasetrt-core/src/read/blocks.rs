@@ -1,0 +1,131 @@
+//! A file whose bytes are compared again at every read, block by block.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::checksum::xxh3_64;
+use crate::metadata::ReadAt;
+use crate::store::file::ReadFile;
+
+/// Small enough that a single cell costs little, large enough that the hashes take a five-hundredth of the file.
+const BLOCK_BYTES: usize = 4096;
+
+/// Hashes of the blocks of a file, taken while its checksum was compared.
+#[derive(Debug, Default)]
+pub(super) struct BlockHashes {
+    hashes: Vec<u64>,
+    /// The bytes since the last whole block.
+    rest: Vec<u8>,
+}
+
+impl BlockHashes {
+    /// Adds the next bytes of the file.
+    pub(super) fn update(&mut self, mut piece: &[u8]) {
+        while !piece.is_empty() {
+            let (part, later) = piece.split_at(piece.len().min(BLOCK_BYTES - self.rest.len()));
+            self.rest.extend_from_slice(part);
+            piece = later;
+            if self.rest.len() == BLOCK_BYTES {
+                self.close();
+            }
+        }
+    }
+
+    /// Ends the last block.
+    pub(super) fn finish(mut self) -> Self {
+        self.close();
+        self
+    }
+
+    fn close(&mut self) {
+        self.hashes.push(xxh3_64(&self.rest));
+        self.rest.clear();
+    }
+}
+
+/// Reads of a file that are compared with the hashes of its blocks.
+pub(super) struct CheckedFile<'a> {
+    pub(super) file: &'a ReadFile,
+    pub(super) hashes: &'a BlockHashes,
+}
+
+impl ReadAt for CheckedFile<'_> {
+    fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        let mut offset = offset;
+        let mut rest = out;
+        let mut block = [0; BLOCK_BYTES];
+        while !rest.is_empty() {
+            let number = offset / BLOCK_BYTES as u64;
+            let start = number * BLOCK_BYTES as u64;
+            let bytes = usize::try_from(self.bytes().saturating_sub(start)).unwrap_or(BLOCK_BYTES);
+            let whole = block.get_mut(..bytes.min(BLOCK_BYTES)).unwrap_or_default();
+            self.file.read_exact_at(whole, start)?;
+            let known = usize::try_from(number).ok().and_then(|at| self.hashes.hashes.get(at));
+            let skipped = usize::try_from(offset - start).unwrap_or(BLOCK_BYTES);
+            let found = whole.get(skipped..).unwrap_or_default();
+            if known != Some(&xxh3_64(whole)) || found.is_empty() {
+                return Err(self.changed(start));
+            }
+            let wanted = found.len().min(rest.len());
+            let (filled, later) = std::mem::take(&mut rest).split_at_mut(wanted);
+            filled.copy_from_slice(found.get(..wanted).unwrap_or_default());
+            rest = later;
+            offset += wanted as u64;
+        }
+        Ok(())
+    }
+}
+
+impl CheckedFile<'_> {
+    fn changed(&self, offset: u64) -> Error {
+        let path = self.file.path();
+        let message = format!(
+            "{} changed at bytes {offset} and following since the dataset was opened; restore it and open it again, or rebuild the cache with on_stale='rebuild'",
+            path.display()
+        );
+        Error::new(ErrorKind::MetadataChecksum, message).at_path(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hashes(bytes: &[u8], piece: usize) -> BlockHashes {
+        let mut hashes = BlockHashes::default();
+        bytes.chunks(piece).for_each(|piece| hashes.update(piece));
+        hashes.finish()
+    }
+
+    proptest! {
+        #[test]
+        fn reads_are_those_of_the_file_and_a_flip_in_their_blocks_is_found(
+            length in 1usize..20_000, piece in 1usize..9000, ends in any::<(prop::sample::Index, prop::sample::Index)>(),
+            flip in any::<prop::sample::Index>(),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            let mut bytes: Vec<u8> = (0..length).map(|n| (n * 31 % 251) as u8).collect();
+            std::fs::write(&path, &bytes).unwrap();
+            let hashes = hashes(&bytes, piece);
+            let (a, b) = (ends.0.index(length), ends.1.index(length));
+            let (start, end) = (a.min(b), a.max(b) + 1);
+            let file = ReadFile::open(&path).unwrap();
+            let checked = CheckedFile { file: &file, hashes: &hashes };
+            let mut found = vec![0; end - start];
+            checked.read_exact_at(&mut found, start as u64).unwrap();
+            prop_assert_eq!(&found, &bytes[start..end]);
+            let flip = flip.index(length);
+            bytes[flip] ^= 4;
+            std::fs::write(&path, &bytes).unwrap();
+            let touched = start / BLOCK_BYTES <= flip / BLOCK_BYTES && flip / BLOCK_BYTES <= (end - 1) / BLOCK_BYTES;
+            let again = checked.read_exact_at(&mut found, start as u64);
+            prop_assert_eq!(again.err().map(|e| e.kind()), touched.then_some(ErrorKind::MetadataChecksum));
+            prop_assert!(checked.read_exact_at(&mut [0; 2], length as u64 - 1).is_err());
+        }
+    }
+}
