@@ -44,7 +44,7 @@ REFUSED = {
     "None key": ({None: "a"}, "key None", "str"),
     "bytes key": ({b"a": 1}, "key b'a'", "str"),
     "set": ({1}, "set", "sorted("),
-    "bytearray": (bytearray(b"x"), "bytearray", "bytes("),
+    "bytearray": (bytearray(b"x"), "bytearray", "; give "),
     "float subclass": (np.float64(1.5), "float64", ".item()"),
     "numpy int": (np.int64(1), "int64", ".item()"),
     "numpy bool": (np.bool_(True), "bool", ".item()"),

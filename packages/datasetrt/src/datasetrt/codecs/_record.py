@@ -256,17 +256,16 @@ def _unfit(what: str) -> CodecError:
 def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     """The value as an array that its field takes without loss."""
     where = f"field {field.spelling}"
-    if type(value) in (list, tuple) and field.dtype.kind in "iu":
-        # As they are: NumPy would make floats of large ints, and ints of bools.
-        value = _exact(where, value)
     try:
-        array = np.asarray(value)
+        # NumPy alone would make floats of large ints in a list, and ints of bools.
+        ints = _listed_ints(where, value) if field.dtype.kind in "iu" else None
+        array = np.asarray(value) if ints is None else ints
     except ValueError as error:
         raise _unfit(f"{where}: the value is no array ({reason(error)})") from error
     if array.shape != field.shape or isinstance(value, np.ma.MaskedArray):
         raise _unfit(f"{where}: a {type(value).__name__} of shape {array.shape} does not fit; reshape it")
     kind, target = array.dtype.kind, field.dtype
-    if (type(value) is int or kind == "O") and kind in "iuO" and target.kind in "iu":
+    if ints is not None or (type(value) is int and kind in "iu" and target.kind in "iu"):
         return _in_range(where, array, np.iinfo(target))
     same_kind = kind == target.kind or (kind in "iu" and target.kind in "iu")
     if not same_kind or not np.can_cast(array.dtype, target, "safe"):
@@ -280,18 +279,15 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _exact(where: str, value: Any) -> npt.NDArray[Any]:
-    """Lists of Python ints as an array of objects, others as NumPy has them."""
-    try:
-        exact = np.asarray(value, dtype=object)
-    except ValueError as error:
-        raise _unfit(f"{where}: the value is no array ({reason(error)})") from error
+def _listed_ints(where: str, value: Any) -> npt.NDArray[Any] | None:
+    """A list of Python ints as an array of objects; None for anything else, of which NumPy may decide."""
+    if type(value) not in (list, tuple):
+        return None
+    exact = np.asarray(value, dtype=object)
     kinds = {type(item) for item in exact.flat}
-    if kinds <= {int}:
-        return exact
     if bool in kinds:
         raise _unfit(f"{where}: the value has bools among its numbers; give ints")
-    return np.asarray(value)
+    return exact if kinds == {int} else None
 
 
 def _in_range(where: str, array: npt.NDArray[Any], limits: np.iinfo[Any]) -> npt.NDArray[Any]:
