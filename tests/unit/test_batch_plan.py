@@ -60,7 +60,7 @@ def test_steps_that_are_not_there_are_refused(tiny: drt.CachedDataset) -> None:
     for step, stop in ((13, None), (0, 14), (5, 4), (2**64 - 1, None)):
         with pytest.raises(IndexError, match="no such steps in a plan of 13"):
             plan.positions(step, stop)
-        with pytest.raises(IndexError, match="are not within the 13"):
+        with pytest.raises(IndexError, match="no such steps in a plan of 13"):
             plan.padding(step, stop)
     assert plan.positions(13, 13).tolist() == []
     with pytest.raises(drt.InvalidInputError, match="position = 101"):

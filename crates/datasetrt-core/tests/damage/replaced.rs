@@ -50,7 +50,7 @@ fn replace_every_file() {
                 let (path, kind) = match file.as_str() {
                     // A link is named as what it is: it leads to the cure.
                     _ if thing.starts_with("a link") => (path, ErrorKind::SymbolicLink),
-                    "manifest.json" => (copy.folder.clone(), ErrorKind::Unfinished),
+                    "manifest.json" if thing == "nothing" => (copy.folder.clone(), ErrorKind::Unfinished),
                     _ => (path, ErrorKind::MissingFile),
                 };
                 let told = refused(error, &path, &[kind]);
