@@ -5,6 +5,7 @@ The wheels of the four distributions are built once by the session `build`, and 
 sessions.
 """
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,6 +29,10 @@ nox.options.sessions = [
     "tf",
     "keras_jax",
 ]
+
+# No session builds an engine that does not verify, whatever the caller's environment holds: only
+# benchmarks/verification/run.py sets this, for one call of cargo, and what it builds is never installed.
+os.environ.pop("DATASETRT_BENCH_WITHOUT_VERIFICATION", None)
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "dist"
@@ -261,6 +266,15 @@ def bench_core(session: nox.Session) -> None:
     session.install("--reinstall-package=datasetrt", _wheel(session, "datasetrt"), *_group("bench-core"))
     data = Path(session.create_tmp()) / "benchmarks"
     session.run("python", "-m", "benchmarks.core", "--data", str(data), *session.posargs)
+
+
+@nox.session
+def bench_verification(session: nox.Session) -> None:
+    """Measure what verification costs, beside a build that does none; prints ratios."""
+    core = nox.project.load_toml("packages/datasetrt/pyproject.toml")["project"]["dependencies"]
+    session.install(*core)
+    data = Path(session.create_tmp()) / "benchmarks"
+    session.run("python", "benchmarks/verification/run.py", "--data", str(data), *session.posargs)
 
 
 def _group(name: str) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.environments import WHEELS, Environment, build_release, wheel
+from tests.packaging.environments import WHEELS, Environment, build_release, metadata, wheel
 
 USES = {
     "core": "assert len(list(drt.testing.tiny_dataset().loader(batch_size=4)))",
@@ -40,6 +40,13 @@ def test_it_is_the_wheel_from_the_folder(distribution: str, with_extras: Environ
     hashed = {line for line in ours if ",sha256=" in line}
     assert len(hashed) > 5
     assert hashed <= lines
+
+
+def test_what_is_installed_verifies_what_it_reads(core_alone: Environment) -> None:
+    """The engine says in its version when it was built for a benchmark, without verification."""
+    done = core_alone.run("import datasetrt; print(datasetrt.__version__)")
+    assert done.stdout.strip() == metadata(wheel("datasetrt"))["Version"], done.stderr
+    assert "+" not in done.stdout
 
 
 def test_no_framework_comes_along(with_extras: Environment) -> None:

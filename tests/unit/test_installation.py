@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,13 @@ def test_a_folder_of_that_name_is_told_from_the_package(folder: Path) -> None:
 
 
 # Releases
+
+
+def test_this_build_verifies_what_it_reads() -> None:
+    """One that was built for a benchmark, without verification, says so behind the number."""
+    manifest = tomllib.loads((Path(__file__).parents[2] / "Cargo.toml").read_text(encoding="utf-8"))
+    assert drt.__version__ == manifest["workspace"]["package"]["version"]
+    assert "unverified" not in drt.__version__
 
 
 @pytest.mark.parametrize("core", ["0.0.9", "0.2.0", "1.1.0", "0.10.0"])

@@ -17,7 +17,7 @@ use pyo3_arrow::PyRecordBatch;
 use crate::error::{OrRaise as _, invalid, repr};
 use crate::info::{BatchInfo, Members};
 use crate::metadata::{self, Lazy};
-use crate::payloads::Payloads;
+use crate::payloads::{Payloads, parts};
 use crate::sample::{CachedSample, Row};
 
 /// Samples that were read together, in the order that was asked for.
@@ -150,13 +150,8 @@ impl SampleBatch {
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let rows = self.payloads.rows(py)?;
         let view = rows.view(py)?;
-        let slice = |(start, length): (&usize, &usize)| {
-            view.get_item(PySlice::new(py, isize::try_from(*start)?, isize::try_from(start + length)?, 1))
-        };
-        PyList::new(
-            py,
-            rows.starts.iter().zip(self.payloads.lengths()).map(slice).collect::<PyResult<Vec<_>>>()?,
-        )
+        let lengths = self.payloads.lengths().iter().copied();
+        parts(&view, rows.starts.iter().copied().zip(lengths))
     }
 
     /// Column name to NumPy array of shape ``(len(batch),)``: bool, int64, float64, or objects (str or

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // NumPy's C interface is loaded here, and not in the middle of a call, where Ctrl-C could interrupt it.
     numpy::PyArray1::<i64>::zeros(module.py(), 0, false);
-    module.add("version", env!("CARGO_PKG_VERSION"))?;
+    module.add("version", datasetrt_core::RELEASE)?;
     module.add_function(wrap_pyfunction!(clean::clean_root, module)?)?;
     module.add_class::<batch::SampleBatch>()?;
     module.add_class::<buffer::PayloadBuffer>()?;

@@ -4,7 +4,7 @@ use datasetrt_core::read::buffer::{AlignedBuffer, layout};
 use datasetrt_core::read::{Payloads as CorePayloads, Places, Split};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyMemoryView, PySlice};
+use pyo3::types::{PyList, PyMemoryView, PySequence};
 
 use crate::buffer::PayloadBuffer;
 use crate::error::{OrRaise as _, invalid};
@@ -41,6 +41,17 @@ impl Rows {
     pub(crate) fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         PyMemoryView::from(self.buffer.bind(py).as_any())
     }
+}
+
+/// Parts of a view, by where each begins and how long it is.
+pub(crate) fn parts<'py>(
+    view: &Bound<'py, PyMemoryView>,
+    places: impl Iterator<Item = (usize, usize)>,
+) -> PyResult<Bound<'py, PyList>> {
+    // Not by `PySlice::new`, which never lets go of the numbers that it is made of: 64 bytes for each payload.
+    let view = view.cast::<PySequence>()?;
+    let parts = places.map(|(start, length)| view.get_slice(start, start + length));
+    PyList::new(view.py(), parts.collect::<PyResult<Vec<_>>>()?)
 }
 
 impl Payloads {
@@ -121,11 +132,7 @@ impl Payloads {
         };
         let count = self.lengths.len();
         let starts = wanted.column_starts(count).or_raise(py)?;
-        let part = |(start, width): (&usize, &usize)| {
-            let end = start + width * count;
-            view.get_item(PySlice::new(py, isize::try_from(*start)?, isize::try_from(end)?, 1))
-        };
-        PyList::new(py, starts.iter().zip(wanted.widths()).map(part).collect::<PyResult<Vec<_>>>()?)
+        parts(&view, starts.iter().zip(wanted.widths()).map(|(start, width)| (*start, width * count)))
     }
 
     fn cut(&self, py: Python<'_>, rows: &Rows, split: &Split) -> PyResult<AlignedBuffer> {

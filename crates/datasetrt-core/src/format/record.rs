@@ -171,8 +171,9 @@ pub fn verify_raw(
 }
 
 /// False only in a build that `benchmarks/verification` makes to measure what verification costs. Decided when the
-/// engine is compiled: nothing turns it off in a build that verifies.
-const VERIFIES: bool = option_env!("DATASETRT_BENCH_WITHOUT_VERIFICATION").is_none();
+/// engine is compiled: nothing turns it off in a build that verifies, and [`crate::RELEASE`] says so in one that
+/// does not.
+pub(crate) const VERIFIES: bool = option_env!("DATASETRT_BENCH_WITHOUT_VERIFICATION").is_none();
 
 fn compare(identity: &Identity, expected: u64, stored: &[u8]) -> Result<()> {
     judge(identity, expected, || record_checksum(*identity, stored))

@@ -75,7 +75,7 @@ impl Dataset {
         };
         let header = Header {
             version: VERSION,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
+            release: crate::RELEASE.to_owned(),
             max_open_shards: self.options().max_open_shards,
             caches: self.caches().iter().map(reference).collect(),
             rows,

@@ -63,7 +63,7 @@ impl WriteOptions {
         let column = |(name, ty): &(String, ColumnType)| (name.clone(), ty.name().to_owned());
         Identity {
             version: VERSION,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
+            release: crate::RELEASE.to_owned(),
             name: self.name.clone(),
             fingerprint: self.fingerprint.clone(),
             codec: self.codec.clone(),
