@@ -240,7 +240,7 @@ class NamedInItsInstances:
 def test_the_class_of_a_codec_is_refused_where_no_codec_is_known(kind: type) -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     for make in (drtf.dataset, lambda ds, batch, **how: drtf.distributed(strategy, ds, batch, **how)):
-        with pytest.raises(drt.InvalidInputError, match=rf"{kind.__name__}'> is the class of a codec"):
+        with pytest.raises(drt.InvalidInputError, match=rf"decode = <.*{kind.__name__}'> is the class"):
             make(drt.testing.tiny_dataset(), 4, decode=kind)
 
 

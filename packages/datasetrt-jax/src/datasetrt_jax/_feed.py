@@ -186,13 +186,11 @@ def shapes(value: Mapping[str, tuple[int, ...]] | None) -> dict[str, tuple[int, 
         return {}
     if not isinstance(value, Mapping):
         raise invalid(f"pad_to = {value!r}: give a dict of column to shape")
-    found: dict[str, tuple[int, ...]] = {}
     for name, shape in value.items():
-        lengths = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else (None,)
+        lengths = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else (None,)
         if not all(isinstance(length, int) and length >= 0 for length in lengths):
             raise invalid(f"pad_to[{name!r}] = {shape!r}: give the shape of a sample, such as (128,)")
-        found[name] = cast(tuple[int, ...], lengths)
-    return found
+    return {name: tuple(shape) for name, shape in value.items()}
 
 
 def _check_name(what: str, value: object) -> None:

@@ -85,7 +85,11 @@ class BatchCodec(Codec[T], Protocol[T]):
     """
 
     def loads_batch(self, batch: PayloadBatch, /) -> Any:
-        """Unpack a whole batch; what comes back is the codec's own choice."""
+        """Unpack a whole batch; what comes back is the codec's own choice.
+
+        Arrays may be handed on without a copy, so each call gives fresh ones, to which the codec never
+        writes again.
+        """
         ...
 
 
