@@ -168,7 +168,7 @@ class TorchDataset(Dataset[T_co]):
             raise invalid(f"a slice of a TorchDataset is no batch; wrap dataset.dataset[{_slice(index)}]")
         marks = marks_of([index]) if self.needs_marks else UNMARKED
         # Not int(), which makes a row number of 2.7 too.
-        row = index.item() if isinstance(index, Tensor) else index
+        row: Any = index.item() if isinstance(index, Tensor) else index
         sample = self._dataset[row]
         return self._decoding.sample(sample, int(row) % len(self._dataset), marks)
 
