@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import polars as pl
 
 import datasetrt as drt
 
@@ -46,6 +47,11 @@ STEPS = 6
 WORLDS = (1, 2, 4)
 
 SHUFFLE = drt.Shuffle(seed=11)
+
+#: Rows of a table that single precision can just count, and of what comes behind them: those repeat the
+#: dataset's rows from ``FIRST_LATE`` on, the others repeat those before.
+HEAD, TAIL = 2**24, 2**16
+FIRST_LATE = 45
 
 #: Leaves 30 bits of a seed, which any framework's integers hold.
 SEED_SHIFT = 33
@@ -324,6 +330,26 @@ def weights_are_honoured(driver: Driver, ds: drt.CachedDataset) -> None:
         assert abs(share - expected) < 0.09, f"heavy rows make {share:.3f} of the draws, not {expected:.3f}"
 
 
+def weights_count_beyond_two_to_the_24_rows(driver: Driver, ds: drt.CachedDataset) -> None:
+    """As many rows as single precision counts, and more behind them, which get half of the draws.
+
+    PyTorch's multinomial refuses so many, and float32 sums lose what comes late.
+    """
+    rows = np.concatenate([np.arange(HEAD) % FIRST_LATE, FIRST_LATE + np.arange(TAIL) % (ROWS - FIRST_LATE)])
+    sample = pl.Series("sample_id", rows)
+    table = pl.select(cache_id=pl.repeat(ds[0].cache_id, len(rows)), sample_id=sample, label=sample % 10)
+    many = ds.with_metadata(table).with_weights(np.repeat([1.0, HEAD / TAIL], [HEAD, TAIL]))
+    sampler = drt.Weighted(seed=5, num_samples=40 * GLOBAL_BATCH)
+    ranks = Ranks(driver, many, sampler, world_size=2)
+    found = ranks.take(40)
+    ranks.close()
+    expected = [rows[batch].tolist() for batch in _first(planned(many, sampler), 40)]
+    _same(found, expected, f"{sampler} of {len(many)} rows")
+    late = sum(row >= FIRST_LATE for batch in found for row in batch) / (40 * GLOBAL_BATCH)
+    # 640 draws: five standard deviations are less than 0.1.
+    assert abs(late - 0.5) < 0.1, f"the rows after {HEAD} others make {late:.3f} of the draws, not half"
+
+
 def padding_is_the_start_of_the_epoch(driver: Driver, ds: drt.CachedDataset) -> None:
     """What fills up the last step comes after the real rows, is marked, and repeats the first positions."""
     rest = ROWS % GLOBAL_BATCH
@@ -468,6 +494,7 @@ CHECKS: tuple[Check, ...] = (
     state_is_that_of_the_core_loader,
     wrong_state_is_refused,
     weights_are_honoured,
+    weights_count_beyond_two_to_the_24_rows,
     padding_is_the_start_of_the_epoch,
     seeds_are_those_of_the_core_loader,
     errors_of_decode_name_the_sample,

@@ -164,3 +164,10 @@ def test_caches_with_different_codecs_are_decoded_by_neither(tmp_path: Path, qui
         with pytest.raises(drt.CodecError) as caught:
             both.loader(batch_size=1, transform=codec)
         assert caught.value.kind == "codec-mismatch"
+
+
+@pytest.mark.parametrize("kind", [drt.codecs.Json, drt.codecs.Record])
+def test_the_class_of_a_codec_is_no_codec(kind: Any) -> None:
+    for ds in (drt.testing.tiny_dataset(), SimpleNamespace(codec="json")):
+        with pytest.raises(drt.InvalidInputError, match=rf"{kind.__name__}'> is the class of a codec"):
+            drt.codecs.check(ds, kind)

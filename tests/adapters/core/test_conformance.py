@@ -183,6 +183,11 @@ def _weights_are_ignored(job: Job) -> Job:
     )
 
 
+def _late_rows_are_lost(job: Job) -> Job:
+    """What a sampler does whose sums of weights no longer grow."""
+    return replace(job, dataset=job.dataset[: conformance.HEAD])
+
+
 def _state_is_ignored(job: Job) -> Job:
     return replace(job, state=None)
 
@@ -216,6 +221,7 @@ FAULTS: list[tuple[Check, Spoiled]] = [
     (conformance.state_is_that_of_the_core_loader, Spoiled(run=ReadsAhead)),
     (conformance.wrong_state_is_refused, Spoiled(_state_is_ignored)),
     (conformance.weights_are_honoured, Spoiled(_weights_are_ignored)),
+    (conformance.weights_count_beyond_two_to_the_24_rows, Spoiled(_late_rows_are_lost)),
     (conformance.padding_is_the_start_of_the_epoch, Spoiled(run=lambda run: KeepsQuiet(run.loader))),
     (conformance.seeds_are_those_of_the_core_loader, Spoiled(_seeds_begin_anew)),
     (conformance.errors_of_decode_name_the_sample, Spoiled(run=EndsQuietly)),

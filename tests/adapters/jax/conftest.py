@@ -52,3 +52,21 @@ def codec() -> Any:
 def ds(make: Make, codec: Any) -> drt.CachedDataset:
     """Fifty records that hold their number."""
     return make([{"x": np.full(3, n, np.float32), "y": np.int32(n)} for n in range(50)], codec)
+
+
+@pytest.fixture
+def damaged(ds: drt.CachedDataset, codec: Any) -> Callable[[int], drt.CachedDataset]:
+    """Damages the payload of a row of ``ds``, and opens it again."""
+    import datasetrt as drt
+
+    def spoiled(row: int) -> drt.CachedDataset:
+        (shard,) = (Path(ds.caches[0].path) / "shards").iterdir()
+        content = bytearray(shard.read_bytes())
+        first, second = (
+            content.index(codec.dumps({"x": np.full(3, n, np.float32), "y": np.int32(n)})) for n in (1, 2)
+        )
+        content[first + (row - 1) * (second - first)] ^= 255
+        shard.write_bytes(content)
+        return drt.open_dataset(ds.caches[0].path)
+
+    return spoiled

@@ -35,10 +35,12 @@ def run(folder: Path, processes: int, devices: int, mesh: str, steps: int, state
         for rank in range(processes)
     ]
     try:
-        results = [worker.communicate(timeout=120) for worker in workers]
+        # Long enough for a busy machine: four of them import JAX at the same time.
+        results = [worker.communicate(timeout=280) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
+            worker.communicate()
     for worker, (_, errors) in zip(workers, results, strict=True):
         assert worker.returncode == 0, errors
     reports = [json.loads(out.splitlines()[-1]) for out, _ in results]

@@ -135,7 +135,12 @@ def test_validation_beside_it(records: drt.CachedDataset) -> None:
         ({"epochs": 2, "initial_epoch": -1}, "initial_epoch = -1"),
         ({"epochs": 1, "inputs": "z"}, "inputs names 'z', which is no column; there are 'x', 'y'"),
         ({"epochs": 1, "targets": ["z"]}, "targets names 'z'"),
+        ({"epochs": 1, "inputs": None}, "inputs = None is a NoneType; give the name"),
+        ({"epochs": 1, "inputs": []}, r"inputs = \[\] names no column"),
+        ({"epochs": 1, "targets": 3}, "targets = 3 is a int; give the name"),
         ({"epochs": 1, "decode": lambda s: (1, 2)}, "let decode return a dict"),
+        ({"epochs": 1, "decode": drt.codecs.Record}, "is the class of a codec"),
+        ({"epochs": 1, "decode": 3}, "neither a codec nor a function"),
     ],
 )
 def test_arguments_are_refused(records: drt.CachedDataset, options: Any, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,22 @@ from tests.adapters.tf.conftest import CODEC
         ({"columns": [1]}, "columns has 1, a int"),
         ({"columns": []}, "there is no column"),
         ({"ragged": ["z"]}, "ragged names 'z', which decode does not return"),
-        ({"decode": 3}, "transform = 3 is neither a function"),
+        ({"decode": 3}, "decode = 3 is neither a codec nor a function"),
+        ({"decode": [CODEC]}, "is neither a codec nor a function"),
+        ({"decode": drt.codecs.Record}, "Record'> is the class of a codec; give an instance"),
+        ({"decode": drt.codecs.Json}, "Json'> is the class of a codec; give an instance"),
         ({"seeded": True}, "takes none"),
+        ({"columns": 3}, "columns = 3 is a int; give a list of names"),
+        ({"mask_key": 3}, "mask_key = 3 is a int; give the name"),
+        ({"mask_key": None}, "mask_key = None is a NoneType; give the name"),
+        ({"substituted_key": 0}, "substituted_key = 0 is a int; give the name"),
+        ({"fill": 3}, "fill = 3 is a int; give a dict"),
+        ({"fill": {"z": 1}}, r"fill names \['z'\], which are no metadata columns"),
+        ({"fill": {"third": 1}}, r"fill names \['third'\], which are no metadata columns"),
+        ({"num_parallel_calls": 0}, "num_parallel_calls = 0 is out of range"),
+        ({"num_parallel_calls": "2"}, "num_parallel_calls = '2' is a str"),
+        ({"prefetch": -5}, "prefetch = -5 is out of range"),
+        ({"prefetch": 1.5}, "prefetch = 1.5 is a float"),
         ({"mask_key": "x", "tail": "pad"}, "mask_key = 'x' is the name of a column"),
         ({"signature": []}, "signature is a list"),
         ({"signature": {"z": None}}, "signature names 'z', which is no column"),
@@ -50,6 +65,12 @@ from tests.adapters.tf.conftest import CODEC
         ),
         ({"as_tuple": ("x", "z")}, "targets names 'z', which is no column; there are 'x', 'y'"),
         ({"as_tuple": (["q"], "y")}, "inputs names 'q'"),
+        ({"as_tuple": 3}, "as_tuple = 3: give two"),
+        ({"as_tuple": ("x",)}, r"as_tuple = \('x',\): give two"),
+        ({"as_tuple": "xy"}, "as_tuple = 'xy': give two"),
+        ({"as_tuple": (3, "y")}, "inputs = 3 is a int; give the name"),
+        ({"as_tuple": ("x", 3)}, "targets = 3 is a int; give the name"),
+        ({"as_tuple": ([], "y")}, r"inputs = \[\] names no column"),
     ],
 )
 def test_arguments_are_refused_before_anything_is_read(
@@ -200,3 +221,82 @@ def test_a_codec_that_gives_no_rows_is_named(records: drt.CachedDataset) -> None
 
     with pytest.raises(drt.CodecError, match="column 'm': decode gives a int for a batch"):
         drtf.dataset(records, 10, decode=Odd())
+
+
+class NamedInItsInstances:
+    """A codec whose class has no name, so that the class itself is only something to call."""
+
+    def __init__(self, name: Any = "mine") -> None:
+        self.name = name
+
+    def dumps(self, obj: Any, /) -> bytes:
+        return b""
+
+    def loads(self, buffer: Any, /) -> Any:
+        return 0
+
+
+@pytest.mark.parametrize("kind", [drt.codecs.Json, NamedInItsInstances])
+def test_the_class_of_a_codec_is_refused_where_no_codec_is_known(kind: type) -> None:
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    for make in (drtf.dataset, lambda ds, batch, **how: drtf.distributed(strategy, ds, batch, **how)):
+        with pytest.raises(drt.InvalidInputError, match=rf"decode = <.*{kind.__name__}'> is the class"):
+            make(drt.testing.tiny_dataset(), 4, decode=kind)
+
+
+@pytest.mark.parametrize("start", [None, [], "x", 3.5, b"", {}, {"epoch": 1}, {1: 2}, True])
+def test_what_is_no_state_is_refused(records: drt.CachedDataset, start: Any) -> None:
+    with pytest.raises((drt.StateError, drt.InvalidInputError), match=r"the state has version|start = "):
+        drtf.dataset(records, 10, decode=CODEC, start=start)
+
+
+def test_text_that_is_no_utf8_names_the_column(records: drt.CachedDataset) -> None:
+    with pytest.raises(drt.CodecError, match=r"column 'name'.*text that is no UTF-8 \(surrogates"):
+        drtf.dataset(records, 10, decode=lambda sample: {"name": "\ud800"})
+
+
+class Whole:
+    """A codec that gives whatever it is told for a batch."""
+
+    name = CODEC.name
+
+    def __init__(self, give: Callable[[int], Any]) -> None:
+        self.give = give
+
+    def dumps(self, obj: Any, /) -> bytes:
+        return b""
+
+    def loads(self, buffer: Any, /) -> Any:
+        return 0
+
+    def loads_batch(self, batch: Any, /) -> Any:
+        return self.give(len(batch))
+
+
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda rows: {"x": np.zeros(1)}, "column 'x': decode gives shape .* for a batch of 10 samples"),
+        (lambda rows: {"x": np.float32(1)}, "column 'x': decode gives a float32 for a batch"),
+        (lambda rows: {"x": [object()] * rows}, "column 'x'.* an object of type object"),
+        (lambda rows: {"x": {"y": np.zeros(rows)}}, "column 'x': decode gives a dict for a batch"),
+        (lambda rows: {"x": np.ma.masked_array(np.zeros(rows), [1] * rows)}, "column 'x'.* a masked array"),
+        (lambda rows: {"x": [[1], [1, 2]] * rows if rows > 1 else [[1]]}, "column 'x'.* is no array"),
+        (lambda rows: None, "decode gives a NoneType for a batch"),
+    ],
+)
+def test_what_is_no_array_of_rows_names_the_column(
+    records: drt.CachedDataset, give: Callable[[int], Any], message: str
+) -> None:
+    with pytest.raises((drt.CodecError, tf.errors.OpError), match=message):
+        list(drtf.dataset(records, 10, decode=Whole(give)))
+
+
+def test_what_a_codec_keeps_read_only_is_no_trouble(records: drt.CachedDataset) -> None:
+    def frozen(rows: int) -> dict[str, Any]:
+        made = np.ones((rows, 2), np.float32)
+        made.flags.writeable = False
+        return {"a": made, "b": made, "c": np.broadcast_to(np.float32(1), (rows,))}
+
+    for batch in drtf.dataset(records, 10, decode=Whole(frozen)):
+        assert [float(tf.reduce_sum(batch[name])) for name in "abc"] == [20, 20, 10]

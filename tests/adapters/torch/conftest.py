@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,18 @@ def records_folder(tmp_path_factory: pytest.TempPathFactory, quiet: drt.WriterCo
 def records(records_folder: Path) -> drt.CachedDataset:
     """A freshly opened dataset of 50 records."""
     return drt.open_dataset(records_folder)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Callable[[drt.CachedDataset, int], Path]:
+    """Copies the cache of a dataset, and damages the payload of a row there."""
+
+    def copied(ds: drt.CachedDataset, row: int) -> Path:
+        folder = Path(shutil.copytree(ds.caches[0].path, tmp_path / "damaged"))
+        (shard,) = (folder / "shards").iterdir()
+        content = bytearray(shard.read_bytes())
+        content[content.find(ds[row].data)] ^= 1
+        shard.write_bytes(content)
+        return folder
+
+    return copied

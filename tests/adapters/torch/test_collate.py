@@ -70,6 +70,17 @@ def test_read_only_arrays_give_writable_memory_and_no_warning(dtype: str) -> Non
     assert not arrays[0].any()
 
 
+@pytest.mark.parametrize("dtype", ["bool", "i8", "u2", "f4", "f8", "c8"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (0, 3)])
+def test_empty_and_scalar_arrays_cost_no_warning(dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.frombuffer(bytes(64), dtype)[: int(np.prod(shape))].reshape(shape)
+    assert not array.flags.writeable
+    batch = drtt.collate([{"x": array}, {"x": array}])
+    assert batch["x"].shape == (2, *shape)
+    batch["x"].fill_(1)
+    assert not array.any()
+
+
 def test_big_endian_arrays_become_native() -> None:
     assert drtt.collate([np.array([1, 2], ">i4")]).tolist() == [[1, 2]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +90,10 @@ def test_a_filled_batch_needs_to_know_its_size(records: drt.CachedDataset) -> No
         drtt.EpochSampler(records, uneven="fill")
 
 
-def test_substitutes_are_marked(records: drt.CachedDataset, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(records.caches[0].path, tmp_path / "copy"))
-    (shard,) = (folder / "shards").iterdir()
-    content = bytearray(shard.read_bytes())
-    payload = records[17].data
-    content[content.find(payload)] ^= 1
-    shard.write_bytes(content)
-    ds = drt.open_dataset(folder)
+def test_substitutes_are_marked(
+    records: drt.CachedDataset, damaged: Callable[[drt.CachedDataset, int], Path]
+) -> None:
+    ds = drt.open_dataset(damaged(records, 17))
     options: Any = {"decode": RECORD, "shuffle": False, "on_corrupt": "substitute"}
     loader = drtt.NativeLoader(ds, 8, substituted_key="stand_in", **options)
     marks = [mark for batch in loader for mark in batch["stand_in"].tolist()]

@@ -205,6 +205,16 @@ def test_careless_codecs_give_proper_tensors(tmp_path: Path, quiet: drt.WriterCo
     assert batch["back"][:, 0].tolist() == list(range(6))
 
 
+def test_columns_without_values(records: drt.CachedDataset) -> None:
+    def nothing(sample: drt.CachedSample) -> dict[str, Any]:
+        return {"none": np.frombuffer(b"", np.float32).reshape(0, 4), "n": np.uint16(sample.sample_id)}
+
+    batch = next(iter(drtt.NativeLoader(records, 6, decode=nothing, columns=["even"], shuffle=False)))
+    assert batch["none"].shape == (6, 0, 4)
+    assert batch["n"].tolist() == list(range(6))
+    assert batch["even"].tolist() == [True, False] * 3
+
+
 # The tail
 
 

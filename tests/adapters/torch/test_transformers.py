@@ -32,9 +32,10 @@ def example(sample: drt.CachedSample) -> dict[str, Any]:
     return {"x": fields["x"], "labels": int(fields["id"])}
 
 
-def run(folder: Path, data: Any, **options: Any) -> tuple[Recorder, Trainer]:
+def run(folder: Path, data: Any, resume: Path | None = None, **options: Any) -> tuple[Recorder, Trainer]:
     torch.manual_seed(0)
     model = Recorder()
+    given: dict[str, Any] = {"save_strategy": "no", **options}
     arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=8,
@@ -43,13 +44,12 @@ def run(folder: Path, data: Any, **options: Any) -> tuple[Recorder, Trainer]:
         use_cpu=True,
         disable_tqdm=True,
         logging_strategy="no",
-        save_strategy="no",
         seed=3,
         remove_unused_columns=False,
-        **options,
+        **given,
     )
     trainer = Trainer(model, arguments, train_dataset=data, data_collator=drtt.collate)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     return model, trainer
 
 
@@ -85,3 +85,20 @@ def test_trainer_with_our_order(
     model, _ = run(tmp_path, drtt.TorchDataset(records, decode=example))
     shuffle = drt.Shuffle(seed=7)
     assert model.seen == [row for epoch in (0, 1) for row in shuffle.indices(records, epoch=epoch).tolist()]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("trainer", [Trainer, OwnOrder])
+@pytest.mark.parametrize("step", [3, 7, 10])
+def test_trainer_resumes(
+    records: drt.CachedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: type, step: int
+) -> None:
+    """Trainer skips what its checkpoint has seen by running through the sampler, whoever made that."""
+    monkeypatch.setitem(run.__globals__, "Trainer", trainer)
+    data = drtt.TorchDataset(records, decode=example)
+    straight, _ = run(tmp_path, data, save_strategy="steps", save_steps=step)
+    resumed, _ = run(tmp_path / "resumed", data, resume=tmp_path / f"checkpoint-{step}")
+    # Seven steps an epoch, the last one of two samples.
+    taken = step // 7 * 50 + step % 7 * 8
+    assert resumed.seen == straight.seen[taken:]
+    assert torch.equal(resumed.layer.weight, straight.layer.weight)

@@ -10,7 +10,7 @@ import datasetrt as drt
 
 from ._decode import Columns, Decode
 from ._dtypes import DtypePolicy
-from ._feed import Feed, OnCorrupt, check_count, checked_plan, names
+from ._feed import Feed, OnCorrupt, check_count, checked_plan, names, shapes
 from ._orbax import load_state, save_state
 from ._order import Source, opened, ordered
 from ._plan import Place, Step, Tail
@@ -104,7 +104,7 @@ def batches(
         decode,
         names("columns", columns),
         names("host_columns", host_columns),
-        dict(pad_to or {}),
+        shapes(pad_to),
         dtype_policy,
         seeded,
     )

@@ -47,6 +47,11 @@ class Columns:
     def __call__(self, batch: drt.SampleBatch, seeds: Sequence[int] | None = None) -> Batch:
         """The columns of a batch: numbers of one shape a column, aligned and writable."""
         found = self._decoded(batch, seeds)
+        for name in self.pad_to or {}:
+            if name not in found:
+                raise invalid(
+                    f"pad_to names {name!r}, which decode does not return; it returns {list(found)}"
+                )
         for name in self.columns:
             if name in found:
                 raise invalid(f"column {name!r} comes from decode and from the metadata; rename one of them")
@@ -61,23 +66,34 @@ class Columns:
         if decode is None:
             return {DATA: _bytes_of(batch)}
         if isinstance(decode, drt.codecs.BatchCodec) and not self.pad_to:
-            whole = _explained(batch, decode.loads_batch)
-            if isinstance(whole, Mapping):
-                return dict(whole)
-            if isinstance(whole, np.ndarray):
-                return {DATA: whole}
-            return self._stacked(whole, batch)
+            return self._whole(_explained(batch, decode.loads_batch), batch)
         if isinstance(decode, drt.codecs.Codec):
             return self._stacked(_each(decode.loads, batch.payloads, batch), batch)
         return self._stacked(_each(decode, batch, batch, seeds), batch)
+
+    def _whole(self, made: Any, batch: drt.SampleBatch) -> Batch:
+        """The columns of what a codec made of all samples at once, no two of which share memory."""
+        if isinstance(made, list):
+            return self._stacked(made, batch)
+        columns: Batch = {}
+        for name, values in (made if isinstance(made, Mapping) else {DATA: made}).items():
+            held = _held(values) if name in self.host_columns else _array(name, values)
+            if held.ndim == 0:
+                raise invalid(
+                    f"column {name!r} is a {type(values).__name__} for {len(batch)} samples; let the codec "
+                    "give an array of one row a sample"
+                )
+            shared = any(np.may_share_memory(held, other) for other in columns.values())
+            columns[name] = held.copy() if shared or not held.flags.writeable else held
+        return columns
 
     def _stacked(self, values: Sequence[Any], batch: drt.SampleBatch) -> Batch:
         records = [value if isinstance(value, Mapping) else {DATA: value} for value in values]
         for row, record in enumerate(records):
             if record.keys() != records[0].keys():
                 raise StaticShapeError(
-                    f"decode returned {sorted(record)} for {sample_name(batch, row)}, but "
-                    f"{sorted(records[0])} for {sample_name(batch, 0)}; return the same keys for every sample"
+                    f"decode returned {list(record)} for {sample_name(batch, row)}, but "
+                    f"{list(records[0])} for {sample_name(batch, 0)}; return the same keys for every sample"
                 )
         return {name: self._column(name, [record[name] for record in records], batch) for name in records[0]}
 
@@ -86,7 +102,7 @@ class Columns:
             kept = np.empty(len(values), object)
             kept[:] = values
             return kept
-        arrays = [np.asarray(value) for value in values]
+        arrays = [_array(name, value) for value in values]
         shape = (self.pad_to or {}).get(name)
         if shape is not None:
             arrays = [_filled(name, array, shape, batch, row) for row, array in enumerate(arrays)]
@@ -130,6 +146,24 @@ class InColumns:
         raise AssertionError("nothing is written here")
 
 
+def check_decode(dataset: drt.CachedDataset, decode: object) -> None:
+    """Refuse what cannot decode a dataset.
+
+    Raises:
+        InvalidInputError: It cannot be called, or is the class of a codec where an instance is wanted.
+        CodecError: The payloads were packed by another codec; names both.
+    """
+    if isinstance(decode, type) and callable(getattr(decode, "loads", None)) and hasattr(decode, "dumps"):
+        # To call it would make a codec of every sample.
+        raise invalid(
+            f"decode = {decode!r} is the class of a codec; give an instance, such as {decode.__name__}()"
+        )
+    if isinstance(decode, drt.codecs.Codec):
+        drt.codecs.check(dataset, decode)
+    elif decode is not None and not callable(decode):
+        raise invalid(f"decode = {decode!r} is neither a codec nor a function of a sample")
+
+
 def sample_name(batch: drt.SampleBatch, row: int) -> str:
     """A sample as errors name it."""
     return f"sample {batch.sample_ids[row]} of cache {batch.cache_ids[row]}"
@@ -147,6 +181,35 @@ def decoded_sample(decode: Decode, sample: drt.CachedSample) -> Any:
     except Exception as error:
         error.add_note(f"while decoding sample {sample.sample_id} of cache {sample.cache_id}")
         raise
+
+
+def _array(name: str, value: Any) -> npt.NDArray[Any]:
+    """A value as an array.
+
+    Raises:
+        InvalidInputError: It has missing values, or is made of lists of different lengths; names the column.
+    """
+    if not isinstance(name, str):
+        raise invalid(f"decode returned the key {name!r}, a {type(name).__name__}; name columns by str")
+    if isinstance(value, np.ma.MaskedArray):
+        raise invalid(f"column {name!r} has missing values; let decode give filled(...) arrays")
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise invalid(
+            f"column {name!r} is a {type(value).__name__} that is no array ({reason}); let decode return one"
+        ) from error
+
+
+def _held(values: Any) -> npt.NDArray[Any]:
+    """What stays on the host: arrays as they are, of anything else an array of objects."""
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
+    listed = list(values) if isinstance(values, Sequence) else [values]
+    held = np.empty(len(listed), object)
+    held[:] = listed
+    return held
 
 
 def _each(

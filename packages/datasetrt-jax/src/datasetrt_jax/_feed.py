@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import datasetrt as drt
 
 from ._arrays import aligned
-from ._decode import Columns, InColumns, stored_column
+from ._decode import Columns, InColumns, check_decode, stored_column
 from ._dtypes import DtypePolicy
 from ._errors import invalid
 from ._plan import Place, Plan, Step, Tail, make_plan
@@ -41,10 +41,10 @@ class Feed:
 
     def __post_init__(self) -> None:
         _check_choice("dtype_policy", self.work.policy, get_args(DtypePolicy))
-        if isinstance(self.work.decode, drt.codecs.Codec):
-            drt.codecs.check(self.dataset, self.work.decode)
-        elif self.work.decode is not None and not callable(self.work.decode):
-            raise invalid(f"decode = {self.work.decode!r} is neither a codec nor a function of a sample")
+        check_decode(self.dataset, self.work.decode)
+        _check_name("mask_key", self.mask_key)
+        if self.substituted_key is not None:
+            _check_name("substituted_key", self.substituted_key)
         _check_seeded(self.work)
         # The loader checks the rest: prefetch, threads, on_corrupt.
         loader = self._loader(self.plan.global_batch, _WHOLE)
@@ -174,9 +174,28 @@ def _check_seeded(work: Columns) -> None:
 
 def names(what: str, value: Sequence[str]) -> tuple[str, ...]:
     """Names of columns; one text is no list of them."""
-    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+    listed = None if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if listed is None or not all(isinstance(name, str) for name in listed):
         raise invalid(f"{what} = {value!r}: give a list of names of columns")
-    return tuple(value)
+    return listed
+
+
+def shapes(value: Mapping[str, tuple[int, ...]] | None) -> dict[str, tuple[int, ...]]:
+    """Shapes by column, for ``pad_to``."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise invalid(f"pad_to = {value!r}: give a dict of column to shape")
+    for name, shape in value.items():
+        lengths = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else (None,)
+        if not all(isinstance(length, int) and length >= 0 for length in lengths):
+            raise invalid(f"pad_to[{name!r}] = {shape!r}: give the shape of a sample, such as (128,)")
+    return {name: tuple(shape) for name, shape in value.items()}
+
+
+def _check_name(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give the name of a column")
 
 
 def check_count(what: str, value: object) -> int:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import datasetrt as drt
 
-from ._decode import Columns, Decode, decoded_sample
+from ._decode import Columns, Decode, check_decode, decoded_sample
 from ._dtypes import DtypePolicy
 from ._errors import invalid
-from ._feed import Feed, check_count, checked_plan, names
+from ._feed import Feed, check_count, checked_plan, names, shapes
 from ._order import Source, opened, ordered
 from ._plan import Place, Tail
 from ._processes import Processes, local_batch
@@ -24,7 +24,8 @@ class GrainSource:
     """A source of grain: one sample for each row of the dataset, for pipelines whose order grain decides.
 
     Safe for grain's threads, picklable, and with a ``repr`` that names the data by its fingerprint, by which
-    grain recognises it when it restores.
+    grain recognises it when it restores. A damaged sample is an error: what is read by its row has no
+    substitute. :func:`datasetrt_jax.batches` can put others in their place, and mark them.
 
     Args:
         source: A dataset, or the folder of a cache.
@@ -41,10 +42,7 @@ class GrainSource:
     def __init__(self, source: Source, *, decode: Decode | None = None) -> None:
         self._dataset, decode = opened(source, decode)
         self._decode = decode
-        if isinstance(decode, drt.codecs.Codec):
-            drt.codecs.check(self._dataset, decode)
-        elif decode is not None and not callable(decode):
-            raise invalid(f"decode = {decode!r} is neither a codec nor a function of a sample")
+        check_decode(self._dataset, decode)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -60,7 +58,7 @@ class GrainSource:
             >>> drtj.GrainSource(drt.testing.tiny_dataset())[3].data
             b'sample 3'
         """
-        return self._unpacked(self._dataset[index.__index__()])
+        return self._unpacked(self._dataset[_whole("index", index)])
 
     def _getitems(self, indices: Sequence[int]) -> list[Any]:
         # grain's name for reading several at once.
@@ -84,7 +82,7 @@ class GrainBatchSource:
         prefetch_buffer_size=2))``
 
     Safe for grain's threads and picklable, if decode is. Do not use it with ``mp_prefetch``: native threads
-    read and check the payloads already.
+    read and check the payloads already. A damaged sample is an error, as for `GrainSource`.
 
     Args:
         source: A dataset, or the folder of a cache.
@@ -133,7 +131,7 @@ class GrainBatchSource:
             decode,
             names("columns", columns),
             names("host_columns", host_columns),
-            dict(pad_to or {}),
+            shapes(pad_to),
             dtype_policy,
             seeded,
         )
@@ -172,7 +170,7 @@ class GrainBatchSource:
             >>> source[5]["data"].shape
             (4, 8)
         """
-        place = self._place(step.__index__())
+        place = self._place(_whole("step", step))
         index, count = self._processes.resolved()
         local_batch(self._feed.plan.global_batch, count)
         return self._feed.finished(*self._feed.read_step(place, index, count))
@@ -189,6 +187,7 @@ class GrainBatchSource:
             >>> source.state_at(3)["epoch"], source.state_at(3)["position"]
             (1, 4)
         """
+        step = _whole("step", step)
         if not 0 <= step <= self._length:
             raise invalid(f"step = {step} is out of range; give one of 0 to {self._length}")
         return self._feed.state_at(self._feed.plan.place_of(step, self._start))
@@ -206,3 +205,9 @@ class GrainBatchSource:
             f"GrainBatchSource({self._feed.sampler}, global_batch={plan.global_batch}, tail={plan.tail!r}, "
             f"start={tuple(self._start)}, {self._length} steps, fingerprint {self._feed.dataset.fingerprint})"
         )
+
+
+def _whole(what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a whole number")
+    return value.__index__()

@@ -39,6 +39,8 @@ def ordered(
     Raises:
         InvalidInputError: The arguments contradict each other.
     """
+    if not isinstance(shuffle, bool):
+        raise invalid(f"shuffle = {shuffle!r} is a {type(shuffle).__name__}; give True or False")
     if sampler is not None:
         if weights is not None or seed != 0 or shuffle is not True:
             raise invalid(

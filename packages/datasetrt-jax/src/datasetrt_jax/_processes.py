@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from ._errors import ShardingError, invalid
 
@@ -25,6 +26,9 @@ class Processes:
             raise invalid(
                 f"process_index={self.index} and process_count={self.count}: give both, or neither to ask JAX"
             )
+        for what, value in (("process_index", self.index), ("process_count", self.count)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, SupportsIndex)):
+                raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a whole number")
         if self.index is not None and self.count is not None and not 0 <= self.index < self.count:
             raise invalid(
                 f"process_index = {self.index} is out of range; give one of 0 to {self.count - 1}, "

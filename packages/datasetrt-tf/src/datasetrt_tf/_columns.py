@@ -170,7 +170,10 @@ def _encoded(column: Column, value: object, sample_id: int | None) -> Array:
     for index, text in np.ndenumerate(texts):
         if not isinstance(text, str | bytes):
             raise column.bad(f"a {type(text).__name__} where text is expected", sample_id)
-        encoded[index] = text.encode() if isinstance(text, str) else text
+        try:
+            encoded[index] = text.encode() if isinstance(text, str) else text
+        except UnicodeEncodeError as error:
+            raise column.bad(f"text that is no UTF-8 ({error.reason}); give bytes", sample_id) from error
     return encoded
 
 

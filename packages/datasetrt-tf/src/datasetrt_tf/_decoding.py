@@ -156,6 +156,24 @@ class Layout:
         return whole_batch(column, _part(self.form, column, decoded.results), len(decoded.sample_ids))
 
 
+def check_decode(source: drt.CachedDataset, decode: object) -> None:
+    """Refuse what cannot decode a dataset.
+
+    Raises:
+        InvalidInputError: It cannot be called, or is the class of a codec where an instance is wanted.
+        CodecError: The payloads were packed by another codec; names both.
+    """
+    if isinstance(decode, type) and callable(getattr(decode, "loads", None)) and hasattr(decode, "dumps"):
+        # To call it would make a codec of every sample.
+        raise invalid(
+            f"decode = {decode!r} is the class of a codec; give an instance, such as {decode.__name__}()"
+        )
+    if isinstance(decode, drt.codecs.Codec):
+        drt.codecs.check(source, decode)
+    elif decode is not None and not callable(decode):
+        raise invalid(f"decode = {decode!r} is neither a codec nor a function of a sample")
+
+
 def layout_of(
     source: drt.CachedDataset,
     decoding: Decoding,
@@ -189,6 +207,11 @@ def layout_of(
         if name not in found:
             stored.add(name)
         chosen.append(found[name] if name in found else _stored_column(name, batch, found, fill))
+    unknown = [name for name in fill or {} if name not in stored]
+    if unknown:
+        raise invalid(
+            f"fill names {unknown}, which are no metadata columns of the batch; add them to columns"
+        )
     if not chosen:
         raise invalid("there is no column: no metadata, and no decode; give decode=, or use raw()")
     return Layout(form, tuple(chosen), frozenset(stored), payload, dict(fill or {}))

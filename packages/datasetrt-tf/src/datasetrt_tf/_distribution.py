@@ -61,6 +61,10 @@ def distributed(
         2
     """
     tf = tensorflow("distributed")
+    if not isinstance(strategy, tf.distribute.Strategy):
+        raise invalid(
+            f"strategy = {strategy!r} is a {type(strategy).__name__}; give a tf.distribute.Strategy"
+        )
     replicas = strategy.num_replicas_in_sync
     if uneven not in (None, "pad", "drop"):
         raise invalid(f"uneven = {uneven!r} is not for replicas, which step together; use 'pad' or 'drop'")

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import datasetrt as drt
 
 from ._batches import Assembly, check_names
-from ._decoding import Decode, Decoding, layout_of
+from ._decoding import Decode, Decoding, check_decode, layout_of
 from ._order import Source, Weights, invalid, ordered
 from ._plan import Cut, Plan, plan_of
 
@@ -107,6 +107,8 @@ def assembled(
     if decode is None and payload is None and not seeded:
         decode = given.transform
     opened = given.with_transform(None)
+    check_decode(opened, decode)
+    _check_names(options)
     plan: Plan = plan_of(opened, cut, start, num_epochs)
     decoding = Decoding(decode, seeded)
     decoding.check(opened)
@@ -137,3 +139,14 @@ def _filled(shard: drt.Shard) -> drt.Shard:
             "leave one of them out"
         )
     return replace(shard, uneven="fill")
+
+
+def _check_names(options: BatchOptions) -> None:
+    """Refuse names that are none, and what stands for missing values where it is no dict."""
+    for what in ("mask_key", "substituted_key"):
+        value = options.get(what, "")
+        if not isinstance(value, str) and not (value is None and what == "substituted_key"):
+            raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give the name of a column")
+    fill = options.get("fill")
+    if fill is not None and not isinstance(fill, Mapping):
+        raise invalid(f"fill = {fill!r} is a {type(fill).__name__}; give a dict of column to value")

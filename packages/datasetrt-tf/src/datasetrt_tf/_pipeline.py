@@ -18,6 +18,7 @@ from ._columns import Array, Column
 from ._frameworks import tensorflow
 from ._options import WHOLE, BatchOptions, OrderOptions, Start, assembled, check_known
 from ._order import Source, invalid
+from ._plan import whole
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -108,6 +109,8 @@ def dataset(
         [4, 4, 2]
     """
     tf = tensorflow("dataset")
+    if as_tuple is not None and not (isinstance(as_tuple, tuple | list) and len(as_tuple) == 2):
+        raise invalid(f"as_tuple = {as_tuple!r}: give two, the names of the inputs and of the targets")
     opened, assembly = assembled(
         source,
         batch_size,
@@ -202,6 +205,8 @@ def pipeline(
     prefetch: int = AUTOTUNE,
 ) -> tf.data.Dataset:
     """The ``tf.data.Dataset`` of an assembly."""
+    _check_ahead("num_parallel_calls", num_parallel_calls, 1)
+    _check_ahead("prefetch", prefetch, 0)
     assembly = replace(assembly, layout=specs.declared(tf, assembly.layout, signature, assembly.static_rows))
     columns = assembly.columns
     if assembly.plan.cut.fills and any(column.ragged for column in columns):
@@ -223,6 +228,12 @@ def pipeline(
     parallel = {} if num_parallel_calls is None else {"deterministic": True}
     data = steps.map(batch_of, num_parallel_calls=num_parallel_calls, **parallel)
     return (data.prefetch(prefetch) if prefetch else data).with_options(_options(tf))
+
+
+def _check_ahead(what: str, value: object, low: int) -> None:
+    """Refuse what is no number of batches; None is none, and AUTOTUNE leaves it to TensorFlow."""
+    if value is not None and value != AUTOTUNE:
+        whole(what, value, low)
 
 
 class _Fetch:
@@ -297,7 +308,13 @@ def check_pair(assembly: Assembly, inputs: Names, targets: Names | None) -> None
     """
     if assembly.layout.form != "mapping":
         raise invalid("inputs and targets are names of columns; let decode return a dict")
-    for what, names in (("inputs", inputs), ("targets", targets or ())):
+    for what, names in (("inputs", inputs), ("targets", () if targets is None else targets)):
+        if not isinstance(names, Sequence):
+            raise invalid(
+                f"{what} = {names!r} is a {type(names).__name__}; give the name of a column or a list"
+            )
+        if what == "inputs" and not names:
+            raise invalid(f"inputs = {names!r} names no column; give at least one")
         for name in [names] if isinstance(names, str) else names:
             if assembly.layout.column(name) is None:
                 known = ", ".join(repr(column.name) for column in assembly.layout.columns)

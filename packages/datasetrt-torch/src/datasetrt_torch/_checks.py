@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import datasetrt as drt
 
 
@@ -30,3 +32,52 @@ def count(what: str, value: object) -> None:
     """Refuse anything but a whole number from 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise invalid(f"{what} = {value!r} is refused; give a whole number of at least 1")
+
+
+def workers(what: str, value: object) -> None:
+    """Refuse anything but a whole number from 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise invalid(f"{what} = {value!r} is refused; give a whole number, 0 to read in this process")
+
+
+def column_name(what: str, value: object) -> None:
+    """Refuse what is no name of a column; None is none."""
+    if value is not None and not isinstance(value, str):
+        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give the name of a column")
+
+
+def column_names(what: str, value: object) -> tuple[str, ...]:
+    """Names of columns; one text is no list of them."""
+    if isinstance(value, str):
+        raise invalid(f"{what} = {value!r} is a str; give a list of names: [{value!r}]")
+    if not isinstance(value, Iterable):
+        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a list of names")
+    listed = tuple(value)
+    for each in listed:
+        if not isinstance(each, str):
+            raise invalid(f"{what} has {each!r}, a {type(each).__name__}; give a list of names")
+    return listed
+
+
+def mapping(what: str, value: object) -> None:
+    """Refuse what is no mapping; None is none."""
+    if value is not None and not isinstance(value, Mapping):
+        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a dict of column to value")
+
+
+def decoder(dataset: drt.CachedDataset, decode: object) -> None:
+    """Refuse what cannot decode a dataset.
+
+    Raises:
+        InvalidInputError: It cannot be called, or is the class of a codec where an instance is wanted.
+        CodecError: The payloads were packed by another codec; names both.
+    """
+    if isinstance(decode, type) and callable(getattr(decode, "loads", None)) and hasattr(decode, "dumps"):
+        # To call it would make a codec of every sample.
+        raise invalid(
+            f"decode = {decode!r} is the class of a codec; give an instance, such as {decode.__name__}()"
+        )
+    if isinstance(decode, drt.codecs.Codec):
+        drt.codecs.check(dataset, decode)
+    elif decode is not None and not callable(decode):
+        raise invalid(f"decode = {decode!r} is neither a codec nor a function of a sample")

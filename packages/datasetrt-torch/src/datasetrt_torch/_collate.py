@@ -91,6 +91,8 @@ def _sequences(path: str, parts: list[Any]) -> Any:
 
 
 def _arrays(path: str, parts: list[Any]) -> Tensor:
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        raise _refused(path, "masked arrays have places without a value; give filled(...) ones")
     arrays = [np.asarray(part) for part in parts]
     _same("shapes", path, [array.shape for array in arrays])
     return as_tensor(path or "sample", np.stack(arrays))

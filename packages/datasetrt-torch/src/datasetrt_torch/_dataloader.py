@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 import datasetrt as drt
 
-from ._checks import count, invalid
+from ._checks import count, invalid, workers
 from ._collate import collate
 from ._dataset import TorchDataset
 from ._order import Weights
@@ -72,6 +72,7 @@ def make_dataloader(
             "slice of its CachedDataset"
         )
     count("batch_size", batch_size)
+    workers("num_workers", num_workers)
     if "batch_sampler" in options:
         raise invalid(
             "batch_sampler contradicts batch_size and the order; use torch.utils.data.DataLoader itself"

@@ -29,6 +29,9 @@ class TorchDataset(Dataset[T_co]):
     numbers), so that it works in workers however they are started; a worker opens the files when it is first
     asked.
 
+    A damaged sample is an error: what is read by its row has no substitute. `NativeLoader` can put others in
+    their place, and mark them.
+
     To select, weight or reorder rows, do so with the `CachedDataset`, and wrap the result.
 
     Args:
@@ -164,7 +167,8 @@ class TorchDataset(Dataset[T_co]):
         if isinstance(index, slice):
             raise invalid(f"a slice of a TorchDataset is no batch; wrap dataset.dataset[{_slice(index)}]")
         marks = marks_of([index]) if self.needs_marks else UNMARKED
-        row = int(index) if isinstance(index, Tensor) else index
+        # Not int(), which makes a row number of 2.7 too.
+        row: Any = index.item() if isinstance(index, Tensor) else index
         sample = self._dataset[row]
         return self._decoding.sample(sample, int(row) % len(self._dataset), marks)
 

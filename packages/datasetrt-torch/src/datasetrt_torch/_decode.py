@@ -12,7 +12,7 @@ from torch import Tensor
 
 import datasetrt as drt
 
-from ._checks import choice, flag, invalid
+from ._checks import choice, column_name, column_names, decoder, flag, invalid, mapping
 from ._collate import collate
 from ._marked import UNMARKED, Marks
 from ._tensors import Float64, as_tensor, as_tensors, narrowed, no_tensor
@@ -98,8 +98,11 @@ class Decoding:
             return collate(self._each(batch, marks))
         made = self.decode.loads_batch(batch)
         if isinstance(made, Mapping):
-            return as_tensors(made)
-        return as_tensor(self.decode.name, made) if isinstance(made, np.ndarray) else collate(made)
+            return _of_rows(as_tensors(made), len(batch))
+        if isinstance(made, np.ndarray | Tensor):
+            (tensor,) = _of_rows(as_tensors({self.decode.name: made}), len(batch)).values()
+            return tensor
+        return collate(made)
 
     def _each(self, batch: drt.SampleBatch, marks: Marks) -> list[Any]:
         if self.decode is None:
@@ -170,32 +173,30 @@ def decoding(
     """
     choice("float64", float64, ("keep", "float32"))
     flag("seeded", seeded)
+    mapping("fill", fill)
+    column_name("include_index", include_index)
+    column_name("mask_key", mask_key)
+    decoder(dataset, decode)
     if seeded and (decode is None or isinstance(decode, drt.codecs.Codec)):
         given = "decode" if decode is None else f"the codec {decode.name!r}"
         raise invalid(
             f"seeded=True needs a decode that takes a seed, and {given} does not; give a function of a "
             "sample and a seed"
         )
-    if isinstance(decode, drt.codecs.Codec):
-        drt.codecs.check(dataset, decode)
-    elif decode is not None and not callable(decode):
-        raise invalid(f"decode = {decode!r} is neither a codec nor a function of a sample")
-    if isinstance(columns, str):
-        raise invalid(f"columns = {columns!r} is a str; give a list of names: [{columns!r}]")
-    names = tuple(columns)
-    added = [*names, *(name for name in (include_index, mask_key) if name is not None)]
+    stored = column_names("columns", columns)
+    added = [*stored, *(key for key in (include_index, mask_key) if key is not None)]
     if len(set(added)) != len(added):
         raise invalid(
-            f"columns = {list(names)}, include_index = {include_index!r} and mask_key = {mask_key!r} name "
+            f"columns = {list(stored)}, include_index = {include_index!r} and mask_key = {mask_key!r} name "
             "something twice"
         )
-    unknown = [name for name in fill or {} if name not in names]
+    unknown = [key for key in fill or {} if key not in stored]
     if unknown:
         raise invalid(
-            f"fill names {unknown}, which columns = {list(names)} does not have; add them to columns"
+            f"fill names {unknown}, which columns = {list(stored)} does not have; add them to columns"
         )
-    _check_columns(dataset, names, fill or {}, tensors)
-    return Decoding(decode, names, include_index, float64, dict(fill or {}), seeded, mask_key)
+    _check_columns(dataset, stored, fill or {}, tensors)
+    return Decoding(decode, stored, include_index, float64, dict(fill or {}), seeded, mask_key)
 
 
 def _check_columns(
@@ -222,6 +223,16 @@ def _one_size(batch: drt.SampleBatch) -> Any:
             PAYLOAD, f"has payloads of {lengths.min()} to {lengths.max()} bytes; give decode= to unpack them"
         )
     return batch.as_array(np.uint8, (int(lengths[0]),))
+
+
+def _of_rows(columns: dict[str, Tensor], rows: int) -> dict[str, Tensor]:
+    """The columns, if each has a row for each sample."""
+    for name, column in columns.items():
+        if column.ndim == 0 or len(column) != rows:
+            raise no_tensor(
+                name, f"has the shape {tuple(column.shape)} for a batch of {rows} samples; give {rows} rows"
+            )
+    return columns
 
 
 def _united(made: Any, added: Mapping[str, Any]) -> dict[Any, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias
 
 import datasetrt as drt
 
-from ._checks import choice, count, flag, invalid
+from ._checks import choice, column_name, count, flag, invalid
 from ._decode import Decode, Decoding, Source, decoding, opened
 from ._finish import Finish
 from ._marked import UNMARKED, Marks
@@ -149,6 +149,8 @@ class NativeLoader:
         count("batch_size", batch_size)
         flag("pin_memory", pin_memory)
         flag("as_tensordict", as_tensordict)
+        column_name("mask_key", mask_key)
+        column_name("substituted_key", substituted_key)
         if as_tensordict:
             drt.installation.import_package(
                 "tensordict", user="NativeLoader(as_tensordict=True)", at_least="0.7"

@@ -52,22 +52,39 @@ def as_tensor(name: str, values: npt.NDArray[Any], fill: Mapping[str, Any] | Non
 
 
 def as_tensors(columns: Mapping[str, Any], fill: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
-    """Named columns as tensors, no two of which share memory.
+    """Named columns as tensors, no two of which share memory; and no two places of one do.
 
     Raises:
         InvalidInputError: A column cannot be a tensor; names it.
     """
     tensors: dict[str, Tensor] = {}
-    seen: list[npt.NDArray[Any]] = []
+    seen: list[tuple[int, int]] = []
     for name, values in columns.items():
-        if not isinstance(values, Tensor):
-            array = np.asanyarray(values)
-            if any(np.may_share_memory(array, other) for other in seen):
-                array = array.copy()
-            seen.append(array)
-            values = as_tensor(name, array, fill)
-        tensors[name] = values
+        tensor = values if isinstance(values, Tensor) else as_tensor(name, _array(name, values), fill)
+        if tensor.layout == torch.strided and tensor.numel() > 0:
+            start, end = _span(tensor)
+            # A tensor that was expanded says many times what is there once.
+            if end - start < tensor.nbytes or any(start < other[1] and other[0] < end for other in seen):
+                tensor = tensor.clone(memory_format=torch.contiguous_format)
+            seen.append(_span(tensor))
+        tensors[name] = tensor
     return tensors
+
+
+def _array(name: str, values: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asanyarray(values)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise no_tensor(name, f"is a {type(values).__name__} that is no array ({reason})") from error
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """The addresses between which its values lie."""
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((length - 1) * stride for length, stride in strides)
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.itemsize
 
 
 def narrowed(tensor: Tensor) -> Tensor:

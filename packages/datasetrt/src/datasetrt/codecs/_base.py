@@ -85,7 +85,11 @@ class BatchCodec(Codec[T], Protocol[T]):
     """
 
     def loads_batch(self, batch: PayloadBatch, /) -> Any:
-        """Unpack a whole batch; what comes back is the codec's own choice."""
+        """Unpack a whole batch; what comes back is the codec's own choice.
+
+        Arrays may be handed on without a copy, so each call gives fresh ones, to which the codec never
+        writes again.
+        """
         ...
 
 
@@ -105,6 +109,7 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
 
     Raises:
         CodecError: The names differ (kind ``codec-mismatch``); the message has both.
+        InvalidInputError: It is the class of a codec, or the first argument no dataset.
 
     Example:
         >>> import datasetrt as drt
@@ -116,6 +121,10 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
     """
     if not hasattr(dataset, "codec"):
         raise invalid(f"dataset = {shown(dataset)} is a {type(dataset).__name__}; give a CachedDataset")
+    if isinstance(codec, type):
+        raise invalid(
+            f"codec = {shown(codec)} is the class of a codec; give an instance, such as {codec.__name__}()"
+        )
     for written in _codecs_of(dataset):
         if written != codec.name:
             raise CodecError(
