@@ -33,8 +33,8 @@ class Loadable(Generic[T_co]):
     __slots__ = ()
 
     # The type of what a loop yields follows from the dataset's transform, batch_size, transform and collate.
-    # Only a dataset of Any, such as one with a codec, passes for one of Never: what a codec makes of a batch is
-    # its own choice. It comes first, because it passes for one of samples as well.
+    # Only a dataset of Any, such as one with a codec, passes for one of Never: what a codec makes of a batch
+    # is its own choice. It comes first, because it passes for one of samples as well.
     # The two after it overlap where a dataset of samples passes for one of objects, not told apart.
 
     @overload
