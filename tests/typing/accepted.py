@@ -120,7 +120,13 @@ def transforming(ds: drt.CachedDataset) -> None:
     assert_type(ds.with_transform(drt.codecs.Npy()), drt.CachedDataset[Any])
     assert_type(ds.with_transform(lambda sample: sample), drt.CachedDataset[Any])
     anything: drt.CachedDataset[Any] = lengths
-    anything.loader(batch_size=8)
+    assert_type(anything.loader(batch_size=8), drt.Loader[Any])
+    layout = drt.codecs.Record({"image": ("float32", (3, 8)), "label": ("int64", ())})
+    assert_type(ds.with_transform(layout).loader(batch_size=8), drt.Loader[Any])
+    assert_type(ds.with_transform(drt.codecs.Npy()).filter(split="val").loader(), drt.Loader[Any])
+    assert_type(ds.with_transform(drt.codecs.Json()).loader(batch_size=8), drt.Loader[Any])
+    for arrays in ds.with_transform(layout).loader(batch_size=8):
+        assert arrays["image"].shape == (8, 3, 8)
     drt.Shuffle(seed=7).indices(lengths)
 
 

@@ -149,7 +149,7 @@ def test_a_missing_package_names_the_line_to_install_it(
         with pytest.raises(drt.CodecError) as caught:
             use()
         assert caught.value.kind == "missing-dependency"
-        assert f"pip install datasetrt[{module}]" in str(caught.value)
+        assert f"pip install 'datasetrt[{module}]'" in str(caught.value)
 
 
 def test_caches_with_different_codecs_are_decoded_by_neither(tmp_path: Path, quiet: drt.WriterConfig) -> None:

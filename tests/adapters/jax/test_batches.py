@@ -6,6 +6,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import jax
@@ -211,6 +212,17 @@ def test_columns_of_metadata(make: Make) -> None:
         drtj.batches(ds, global_batch=4, columns=["nmae"])
     with pytest.raises(drt.InvalidInputError, match=r"no column 'nmae'"):
         next(drtj.batches(ds, global_batch=4, decode=drt.codecs.Npy(), host_columns=["nmae"]))
+
+
+def test_a_column_of_a_type_that_is_not_delivered_is_refused_with_the_cure(make: Make) -> None:
+    import polars as pl
+
+    ds = make([np.int32(n) for n in range(4)], drt.codecs.Npy(), [{"label": n} for n in range(4)])
+    dated = ds.with_metadata(ds.metadata.with_columns(day=pl.lit(date(2024, 2, 29))))
+    with pytest.raises(drt.InvalidInputError, match=r"'day' .* type Date, .*; cast it to numbers"):
+        drtj.batches(dated, global_batch=4, columns=["day"])
+    with pytest.raises(drt.InvalidInputError, match=r"no column 'weight'; it has label$"):
+        drtj.batches(dated, global_batch=4, columns=["weight"])
 
 
 def test_host_columns_are_padded_too(make: Make) -> None:

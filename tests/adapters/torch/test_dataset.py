@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,18 @@ def test_undecoded_payloads_of_one_size(records: drt.CachedDataset, tiny: drt.Ca
 def test_bad_arguments_are_refused(records: drt.CachedDataset, options: dict[str, Any], message: str) -> None:
     with pytest.raises(drt.InvalidInputError, match=message):
         drtt.TorchDataset(records, **options)
+
+
+def test_a_column_of_a_type_that_is_not_delivered_is_refused_with_the_cure(
+    records: drt.CachedDataset,
+) -> None:
+    import polars as pl
+
+    dated = records.with_metadata(records.metadata.with_columns(day=pl.lit(date(2024, 2, 29))))
+    with pytest.raises(drt.InvalidInputError, match=r"'day' of type Date, which is not delivered; cast it"):
+        drtt.TorchDataset(dated, columns=["day"], decode=decode)
+    with pytest.raises(drt.InvalidInputError, match=r"no column 'weight'; the dataset has [a-z, ]+$"):
+        drtt.TorchDataset(records, columns=["weight"], decode=decode)
 
 
 def test_another_codec_is_refused(records: drt.CachedDataset) -> None:

@@ -57,10 +57,22 @@ class Feed:
         # Not the schema: with_metadata may have added columns.
         stored = self._first_sample().metadata
         for name in self.work.columns:
+            self._check_delivered(name, stored)
             if stored_column(name, stored).dtype == object:
                 raise invalid(
                     f"columns: {name!r} is text, which JAX does not take; give host_columns=[{name!r}]"
                 )
+
+    def _check_delivered(self, name: str, stored: Mapping[str, Any]) -> None:
+        """Refuse a column of the active table whose type does not come with samples."""
+        if name in stored or name in ("cache_id", "sample_id", "weight"):
+            return
+        dtype = self.dataset.metadata.schema.get(name)
+        if dtype is not None:
+            raise invalid(
+                f"there is no column {name!r} to deliver: in ds.metadata it has the type {dtype}, which does "
+                "not come with samples; cast it to numbers"
+            )
 
     def _first_sample(self) -> drt.SampleBatch:
         # By the loader, which knows what to do about a sample that cannot be read.

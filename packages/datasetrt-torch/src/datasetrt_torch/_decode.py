@@ -209,11 +209,20 @@ def _check_columns(
     found = dataset.take([0]).metadata
     for name in names:
         if name not in found:
-            raise invalid(f"there is no column {name!r}; the dataset has {', '.join(found) or 'none'}")
+            there = ", ".join(found) or "none"
+            raise invalid(f"there is no column {name!r}; the dataset has {there}{_kept_back(dataset, name)}")
         if tensors and found[name].dtype == object:
             raise no_tensor(name, "holds strings; encode them as numbers, or leave the column out")
         if tensors:
             as_tensor(name, found[name], fill)
+
+
+def _kept_back(dataset: drt.CachedDataset, name: str) -> str:
+    """What a message adds about a column of the active table whose type is not delivered with samples."""
+    dtype = dataset.metadata.schema.get(name)
+    if dtype is None or name in ("cache_id", "sample_id", "weight"):
+        return ""
+    return f", and ds.metadata a {name!r} of type {dtype}, which is not delivered; cast it to numbers or text"
 
 
 def _one_size(batch: drt.SampleBatch) -> Any:

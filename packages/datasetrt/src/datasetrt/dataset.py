@@ -255,8 +255,10 @@ class CachedDataset(Loadable[T_co]):
         Args:
             frame: :attr:`metadata`, edited. ``cache_id``, ``sample_id`` and all stored columns are there with
                 their types and values; ``weight`` is finite and above 0, or absent for 1.0; other columns
-                are kept. A column without any value may have the type Null. A table of another library
-                is taken through its Arrow stream.
+                are kept, and delivered with samples if they hold bools, numbers or text. Those of other types
+                (such as Date, Datetime, Duration, Decimal, List, Struct or Binary) stay in :attr:`metadata`
+                alone: cast to numbers or text what samples shall have. A column without any value may have
+                the type Null. A table of another library is taken through its Arrow stream.
 
         Raises:
             InvalidInputError: It is no table, breaks a rule, or has no row; names row, column and value.

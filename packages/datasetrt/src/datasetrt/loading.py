@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, Unpack, cast, overload
 
 import typing_extensions
 
@@ -33,8 +33,20 @@ class Loadable(Generic[T_co]):
     __slots__ = ()
 
     # The type of what a loop yields follows from the dataset's transform, batch_size, transform and collate.
-    # The first two overlap where a dataset of samples passes for one of objects, not told apart.
+    # Only a dataset of Any, such as one with a codec, passes for one of Never: what a codec makes of a batch
+    # is its own choice. It comes first, because it passes for one of samples as well.
+    # The two after it overlap where a dataset of samples passes for one of objects, not told apart.
 
+    @overload
+    def loader(
+        self: Loadable[Never],
+        *,
+        batch_size: int = 256,
+        transform: None = None,
+        collate: None = None,
+        seeded: Literal[False] = False,
+        **options: Unpack[LoaderKwargs],
+    ) -> Loader[Any]: ...
     @overload
     def loader(  # type: ignore[overload-overlap]
         self: Loadable[CachedSample],

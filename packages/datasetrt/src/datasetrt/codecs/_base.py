@@ -194,6 +194,6 @@ def require(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise CodecError(
-            f"{module}: the package is not installed; pip install datasetrt[{module}]",
+            f"{module}: the package is not installed; pip install 'datasetrt[{module}]'",
             kind="missing-dependency",
         ) from error

@@ -20,7 +20,7 @@ class Dill:
     """Any object that the package ``dill`` can pickle: functions, lambdas and local classes too.
 
     dill rebuilds code objects, so that no list of allowed globals could make its payloads safe: reading takes
-    ``trust=True``, for data that you wrote yourself. Needs ``pip install datasetrt[dill]``, from the first
+    ``trust=True``, for data that you wrote yourself. Needs ``pip install 'datasetrt[dill]'``, from the first
     use on.
 
     Args:

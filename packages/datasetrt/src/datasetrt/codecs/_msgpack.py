@@ -25,7 +25,7 @@ class Msgpack:
     What comes back equals what went in, types included, or ``dumps`` refuses it: tuples, keys that are not
     str, subclasses, bytearrays, NumPy values, and values nested more than 500 deep. NaN and infinities are
     kept. Payloads that others wrote may hold timestamps, which come back as ``msgpack.Timestamp``; other
-    extension types are refused. Needs ``pip install datasetrt[msgpack]``, from the first use on.
+    extension types are refused. Needs ``pip install 'datasetrt[msgpack]'``, from the first use on.
 
     Example:
         >>> import datasetrt as drt
