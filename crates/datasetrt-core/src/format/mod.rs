@@ -14,3 +14,10 @@ mod wire;
 
 /// The version that this release writes and reads.
 pub const VERSION: u32 = 1;
+
+/// The release of this engine; it ends in `+unverified` where the build compares no record with its checksum.
+pub const RELEASE: &str = if record::VERIFIES {
+    env!("CARGO_PKG_VERSION")
+} else {
+    concat!(env!("CARGO_PKG_VERSION"), "+unverified")
+};
