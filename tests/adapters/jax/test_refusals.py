@@ -245,3 +245,10 @@ def test_a_damaged_sample_has_no_substitute_where_rows_are_asked_for(
     for ask, index in ((samples.__getitem__, 17), (whole.__getitem__, 2)):
         with pytest.raises(drt.CorruptionError, match="sample 17"):
             ask(index)
+
+
+def test_a_tuple_from_decode_is_not_made_one_array() -> None:
+    ds = drt.testing.tiny_dataset()
+    for pair in ((np.zeros(3), np.ones(3)), (np.zeros(3), 1)):
+        with pytest.raises(drt.InvalidInputError, match="returned a tuple of 2 for sample 0"):
+            next(iter(drtj.batches(ds, global_batch=4, shuffle=False, decode=lambda _, pair=pair: pair)))

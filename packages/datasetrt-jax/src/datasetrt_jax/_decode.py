@@ -88,6 +88,13 @@ class Columns:
         return columns
 
     def _stacked(self, values: Sequence[Any], batch: drt.SampleBatch) -> Batch:
+        for row, value in enumerate(values):
+            if isinstance(value, tuple):
+                # NumPy would make one array of its parts.
+                raise invalid(
+                    f"decode returned a tuple of {len(value)} for {sample_name(batch, row)}; return a dict, "
+                    'such as {"image": …, "label": …}, or one array'
+                )
         records = [value if isinstance(value, Mapping) else {DATA: value} for value in values]
         for row, record in enumerate(records):
             if record.keys() != records[0].keys():
