@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -744,6 +745,28 @@ def test_figures_outlive_the_loop(loader: drt.Loader[drt.SampleBatch]) -> None:
         *("transform_seconds", "input_bound"),
     }
     assert isinstance(figures["input_bound"], bool)
+
+
+@pytest.mark.parametrize(
+    ("waited", "readers_waited", "bound"),
+    [(6.0, 1.0, True), (5.0, 4.9, True), (4.9, 0.0, False), (6.0, 6.0, False), (50.0, 60.0, False)],
+)
+def test_only_a_wait_that_matters_is_input_bound(
+    tiny: drt.CachedDataset,
+    monkeypatch: pytest.MonkeyPatch,
+    waited: float,
+    readers_waited: float,
+    bound: bool,
+) -> None:
+    loader = tiny.loader(batch_size=8)
+    list(loader)
+    loop = loader._newest
+    assert loop is not None
+    assert loop._lasted is not None  # from its end on, time that passes is not the loop's
+    loop._lasted = 100.0
+    figures = {"consumer_wait_seconds": waited, "reader_wait_seconds": readers_waited}
+    monkeypatch.setattr(loop, "stream", SimpleNamespace(stats=lambda: figures, close=lambda: None))
+    assert loader.stats()["input_bound"] is bound
 
 
 def test_time_in_the_transform_is_counted(tiny: drt.CachedDataset) -> None:

@@ -324,10 +324,17 @@ class Loader(Generic[T_co]):
         """Where the time of the newest loop went.
 
         Returns:
-            ``samples`` and ``bytes`` that were read; ``consumer_wait_seconds``, in which the loop waited for
-            data; ``reader_wait_seconds``, in which readers waited because enough was read ahead;
-            ``read_seconds`` spent reading, summed over threads; ``transform_seconds`` spent in transform and
-            collate; and ``input_bound``: whether the loop waited for data longer than readers waited for it.
+            All of the newest loop so far, and 0 or False before the first one:
+
+            - ``samples``: a count, padding included, of what left the readers for the loop.
+            - ``bytes``: the payload bytes of these samples.
+            - ``consumer_wait_seconds``: in which the loop waited for data, or read it itself.
+            - ``reader_wait_seconds``: in which readers waited because enough was read ahead, summed over
+              threads.
+            - ``read_seconds``: in which samples were read, verified and decompressed, summed over threads.
+            - ``transform_seconds``: in which transform and collate ran.
+            - ``input_bound``: True, a bool, where the loop waited for data longer than readers waited for
+              it, and for at least 5 % of the time from its first batch on.
 
         Example:
             >>> import datasetrt as drt

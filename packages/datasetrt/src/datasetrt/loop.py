@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 
 _log = logging.getLogger("datasetrt")
+
+#: A loop that waits for a smaller part of its time than this gains nothing from faster reading.
+_TRIVIAL_WAIT = 0.05
 
 
 class Cursor(NamedTuple):
@@ -45,6 +48,9 @@ class Loop:
     #: No step is left on this rank, or nobody asks for one any more.
     ended: bool = False
     _exhausted: bool = False
+    _began: float = field(default_factory=time.perf_counter)
+    #: How long it ran, once it has ended.
+    _lasted: float | None = None
 
     def cursor(self) -> Cursor | None:
         """Where the run is because of this loop; None once its epoch is over."""
@@ -60,12 +66,16 @@ class Loop:
         """End the native threads; harmless when repeated."""
         # Refused while another thread waits for the stream, which must then find the loop as it was.
         self.stream.close()
+        if self._lasted is None:
+            self._lasted = time.perf_counter() - self._began
         self.ended = True
 
     def figures(self) -> dict[str, float]:
         """Counts and seconds so far."""
         figures = self.stream.stats()
-        input_bound = figures["consumer_wait_seconds"] > figures["reader_wait_seconds"]
+        waited = figures["consumer_wait_seconds"]
+        lasted = time.perf_counter() - self._began if self._lasted is None else self._lasted
+        input_bound = waited > figures["reader_wait_seconds"] and waited >= _TRIVIAL_WAIT * lasted
         return {**figures, "transform_seconds": self.transform_seconds, "input_bound": input_bound}
 
 
