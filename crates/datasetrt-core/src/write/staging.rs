@@ -163,18 +163,16 @@ fn create(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<(
     Ok(())
 }
 
-/// Shards 0, 1, … as long as each has a sound segment and the size and trailer that it states.
+/// Shards 0, 1, … as long as each has a sound segment and the very bytes that it states: each is read once, because
+/// what became of a file since it was synced only its digest tells.
 fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<Segment>)> {
-    // A complete folder may be the old cache of a rebuild that died after the exchange, damaged perhaps: its trailers
-    // prove nothing about its records.
-    let every_byte = storage.exists(&paths.partial.join(names::MANIFEST))?;
     let mut last = None;
     for ordinal in 0.. {
         let Some(bytes) = storage.read(&paths.segment(ordinal), MAX_SEGMENT_BYTES)? else {
             return Ok((ordinal, last));
         };
         let Ok(segment) = Segment::decode(&bytes) else { return Ok((ordinal, last)) };
-        if !shard_matches(&paths.shard(ordinal), &segment, every_byte) {
+        if !shard_matches(&paths.shard(ordinal), &segment) {
             return Ok((ordinal, last));
         }
         last = Some(segment);
@@ -182,7 +180,7 @@ fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<S
     Ok((0, None))
 }
 
-fn shard_matches(path: &Path, segment: &Segment, every_byte: bool) -> bool {
+fn shard_matches(path: &Path, segment: &Segment) -> bool {
     let trailer_of = |file: &ReadFile| {
         let mut block = [0; TRAILER_BYTES];
         let offset = file.bytes().checked_sub(TRAILER_BYTES as u64)?;
@@ -193,7 +191,7 @@ fn shard_matches(path: &Path, segment: &Segment, every_byte: bool) -> bool {
         file.bytes() == segment.entry.bytes
             && trailer_of(&file)
                 .is_some_and(|t| t.digest == segment.entry.blake3 && t.records == segment.entry.samples)
-            && (!every_byte || digest_of(&file).is_ok_and(|digest| digest == segment.entry.blake3))
+            && digest_of(&file).is_ok_and(|digest| digest == segment.entry.blake3)
     })
 }
 
