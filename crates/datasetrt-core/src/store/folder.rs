@@ -24,6 +24,18 @@ pub enum Entry {
     Other,
 }
 
+impl Entry {
+    /// In words, such as `a symbolic link`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Entry::File(_) => "a file",
+            Entry::Folder => "a folder",
+            Entry::Link => "a symbolic link",
+            Entry::Other => "a pipe, socket or device",
+        }
+    }
+}
+
 /// An open folder. It stays the same folder whatever happens to the path that led to it, so that
 /// nobody can put a link in its place between a check and what follows.
 #[derive(Debug)]
