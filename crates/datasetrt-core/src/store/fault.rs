@@ -84,9 +84,9 @@ impl Storage for FaultStorage {
         Local.create_dir(path)
     }
 
-    fn create(&self, path: &Path) -> Result<Box<dyn Sink>> {
+    fn create(&self, root: &Path, path: &Path) -> Result<Box<dyn Sink>> {
         self.step()?;
-        Ok(Box::new(FaultSink { inner: Local.create(path)?, storage: self.clone() }))
+        Ok(Box::new(FaultSink { inner: Local.create(root, path)?, storage: self.clone() }))
     }
 
     fn sync_dir(&self, _path: &Path) -> Result<()> {
@@ -103,14 +103,14 @@ impl Storage for FaultStorage {
         Local.exchange(a, b)
     }
 
-    fn remove_file(&self, path: &Path) -> Result<()> {
+    fn remove_file(&self, root: &Path, path: &Path) -> Result<()> {
         self.step()?;
-        Local.remove_file(path)
+        Local.remove_file(root, path)
     }
 
-    fn remove_dir(&self, path: &Path) -> Result<()> {
+    fn remove_dir(&self, root: &Path, path: &Path) -> Result<()> {
         self.step()?;
-        Local.remove_dir(path)
+        Local.remove_dir(root, path)
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {

@@ -1,6 +1,7 @@
 //! One open folder, in which names are looked up and removed without ever following a link.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::{ReadFile, not_followed, open_error};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// What a name in a folder stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,43 @@ pub enum Entry {
     Link,
     /// A pipe, a socket or a device.
     Other,
+}
+
+impl Entry {
+    /// In words, such as `a symbolic link`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Entry::File(_) => "a file",
+            Entry::Folder => "a folder",
+            Entry::Link => "a symbolic link",
+            Entry::Other => "a pipe, socket or device",
+        }
+    }
+}
+
+/// The folder that `path` is in, opened from `root` on without following links, and its last name. `None` if that
+/// folder is not there.
+pub(super) fn parent<'a>(root: &Path, path: &'a Path) -> Result<Option<(Folder, &'a OsStr)>> {
+    let outside = || {
+        let message = format!("{} is not below {}", path.display(), root.display());
+        Error::new(ErrorKind::Bug, message).at_path(path)
+    };
+    let below = path.strip_prefix(root).map_err(|_| outside())?;
+    let mut parts: Vec<&OsStr> = below.iter().collect();
+    let name = parts.pop().ok_or_else(outside)?;
+    let mut folder = Folder::open(root)?;
+    for part in parts {
+        if folder.look(part)?.is_none() {
+            return Ok(None);
+        }
+        folder = folder.child(part)?;
+    }
+    Ok(Some((folder, name)))
+}
+
+/// What `path` below `root` stands for; `None` if nothing has the name. No link below `root` is followed.
+pub fn look(root: &Path, path: &Path) -> Result<Option<Entry>> {
+    parent(root, path)?.map_or(Ok(None), |(folder, name)| folder.look(name))
 }
 
 /// An open folder. It stays the same folder whatever happens to the path that led to it, so that
@@ -57,6 +95,14 @@ impl Folder {
     /// Opens a regular file in this folder; see [`ReadFile::open`].
     pub fn file(&self, name: impl AsRef<OsStr>) -> Result<ReadFile> {
         ReadFile::open_at(self.descriptor(), name.as_ref(), self.path.join(name.as_ref()))
+    }
+
+    /// Makes a new file in this folder for writing.
+    pub fn create_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // The process's umask takes away from it, as everywhere.
+        let made = rustix::fs::openat(&self.descriptor, name.as_ref(), flags, Mode::from_raw_mode(0o666));
+        made.map(File::from).map_err(|e| Error::io("create", &self.path.join(name.as_ref()), &e.into()))
     }
 
     /// Where the folder was when it was opened.
@@ -118,7 +164,6 @@ impl Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     #[test]
     fn links_are_seen_and_not_followed() {

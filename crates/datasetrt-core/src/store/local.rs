@@ -2,10 +2,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags};
+use rustix::fs::{CWD, OFlags, RenameFlags};
 
+use super::folder::parent;
 use super::{Sink, Storage};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -33,12 +35,14 @@ impl Storage for Local {
         fs::create_dir_all(path).map_err(|e| Error::io("create folder", path, &e))
     }
 
-    fn create(&self, path: &Path) -> Result<Box<dyn Sink>> {
+    fn create(&self, root: &Path, path: &Path) -> Result<Box<dyn Sink>> {
+        let Some((folder, name)) = parent(root, path)? else {
+            let gone = io::Error::from(io::ErrorKind::NotFound);
+            return Err(Error::io("create", path, &gone));
+        };
         // Unlinked first: a link or a file with another owner's mode must not be written through.
-        self.remove_file(path)?;
-        let file = OpenOptions::new().write(true).create_new(true).open(path);
-        let file = file.map_err(|e| Error::io("create", path, &e))?;
-        Ok(Box::new(LocalSink { file, path: path.to_owned() }))
+        folder.remove_file(name)?;
+        Ok(Box::new(LocalSink { file: folder.create_file(name)?, path: path.to_owned() }))
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
@@ -62,12 +66,12 @@ impl Storage for Local {
             .map_err(|e| Error::io("exchange", b, &e.into()))
     }
 
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        absent_is_fine(fs::remove_file(path)).map_err(|e| Error::io("remove", path, &e))
+    fn remove_file(&self, root: &Path, path: &Path) -> Result<()> {
+        parent(root, path)?.map_or(Ok(()), |(folder, name)| folder.remove_file(name))
     }
 
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        absent_is_fine(fs::remove_dir(path)).map_err(|e| Error::io("remove folder", path, &e))
+    fn remove_dir(&self, root: &Path, path: &Path) -> Result<()> {
+        parent(root, path)?.map_or(Ok(()), |(folder, name)| folder.remove_folder(name))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {
@@ -84,7 +88,9 @@ impl Storage for Local {
     }
 
     fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
-        let file = match File::open(path) {
+        // A link could lead anywhere; a pipe could make us wait.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(Error::io("open", path, &e)),
@@ -105,7 +111,8 @@ impl Storage for Local {
     fn exists(&self, path: &Path) -> Result<bool> {
         match fs::symlink_metadata(path) {
             Ok(_) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            // Below a file there is nothing.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
             Err(e) => Err(Error::io("look at", path, &e)),
         }
     }
@@ -124,11 +131,4 @@ fn rename_plain(from: &Path, to: &Path) -> Result<()> {
 fn taken(path: &Path) -> Error {
     let message = format!("{} exists already; another writer published it: open that one", path.display());
     Error::new(ErrorKind::AlreadyExists, message).at_path(path)
-}
-
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }

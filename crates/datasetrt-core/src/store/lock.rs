@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::file::ReadFile;
+use super::folder::{Entry, Folder};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What a lock file says, so that the one of a killed writer can be told from another program's.
@@ -23,7 +25,9 @@ impl WriterLock {
     pub fn acquire(path: &Path, name: &str) -> Result<Self> {
         // A holder unlinks the file when it ends, so what was locked may no longer have the name: look again.
         for _ in 0..100 {
-            let file = open(path, OpenOptions::new().create(true).truncate(false).write(true))?;
+            let file = open(path, OpenOptions::new().create(true).truncate(false).write(true))
+                .map_err(|e| explain(path, name, e))?;
+            check_ours(path, name)?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(busy(path, name)),
@@ -50,6 +54,51 @@ pub fn is_held(path: &Path) -> Result<bool> {
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(e)) => Err(Error::io("lock", path, &e)),
     }
+}
+
+/// Whether a file says what a lock file says: the text, as much of it as a killed writer stored, or the zeros that a
+/// loss of power leaves.
+pub(crate) fn is_ours(file: &ReadFile) -> Result<bool> {
+    let length = usize::try_from(file.bytes()).unwrap_or(usize::MAX);
+    if length > LOCK_TEXT.len() {
+        return Ok(false);
+    }
+    let mut text = vec![0; length];
+    file.read_exact_at(&mut text, 0)?;
+    Ok(LOCK_TEXT.starts_with(&text) || text.iter().all(|byte| *byte == 0))
+}
+
+/// Refuses another program's file: the end of a writer would remove it.
+fn check_ours(path: &Path, name: &str) -> Result<()> {
+    match ReadFile::open(path) {
+        Ok(file) if is_ours(&file)? => Ok(()),
+        Ok(_) => Err(occupied(path, name, "it has content that datasetrt does not write")),
+        Err(_) => match entry(path) {
+            // Its holder ended meanwhile; or it cannot be read, and the lock itself says why.
+            None | Some(Entry::File(_)) => Ok(()),
+            Some(entry) => Err(occupied(path, name, &format!("it is {}", entry.describe()))),
+        },
+    }
+}
+
+/// What is in a lock's place says more than the system's word for it.
+fn explain(path: &Path, name: &str, error: Error) -> Error {
+    match entry(path) {
+        None | Some(Entry::File(_)) => error,
+        Some(entry) => occupied(path, name, &format!("it is {}", entry.describe())),
+    }
+}
+
+fn entry(path: &Path) -> Option<Entry> {
+    Folder::open(path.parent()?).ok()?.look(path.file_name()?).ok()?
+}
+
+fn occupied(path: &Path, name: &str, why: &str) -> Error {
+    let shown = path.display();
+    let message = format!(
+        "{shown} is in the way of writing '{name}': {why}; look at it, move it away, and run it again"
+    );
+    Error::new(ErrorKind::NameOccupied, message).at_path(path)
 }
 
 fn open(path: &Path, how: &mut OpenOptions) -> Result<File> {
@@ -110,12 +159,36 @@ mod tests {
         fs::write(&path, b"").unwrap();
         drop(WriterLock::acquire(&path, "x").unwrap());
     }
+
+    #[test]
+    fn another_programs_file_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".x.lock");
+        for text in [&b"12345\n"[..], b"datasetrt writer lock\nand more"] {
+            fs::write(&path, text).unwrap();
+            let error = WriterLock::acquire(&path, "x").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NameOccupied, "{error}");
+            assert_eq!(fs::read(&path).unwrap(), text);
+        }
+        // What a killed writer, or a loss of power, leaves.
+        for text in [&b""[..], b"datasetrt wri", LOCK_TEXT, &[0; 22]] {
+            fs::write(&path, text).unwrap();
+            drop(WriterLock::acquire(&path, "x").unwrap());
+            assert!(!path.exists());
+        }
+        fs::create_dir(&path).unwrap();
+        let error = WriterLock::acquire(&path, "x").unwrap_err();
+        assert!(error.kind() == ErrorKind::NameOccupied && error.message().contains("a folder"), "{error}");
+    }
+
     #[test]
     fn a_link_in_its_place_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(".x.lock");
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
-        assert_eq!(WriterLock::acquire(&path, "x").unwrap_err().kind(), ErrorKind::Io);
+        let error = WriterLock::acquire(&path, "x").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NameOccupied);
+        assert!(error.message().contains("it is a symbolic link"), "{error}");
         assert!(is_held(&path).is_err());
         assert!(!folder.path().join("elsewhere").exists());
     }

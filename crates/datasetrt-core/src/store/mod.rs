@@ -19,22 +19,23 @@ use crate::error::Result;
 ///
 /// Promises of every implementation: an operation that returns `Ok` happened; data is durable only
 /// after [`Sink::sync`], a name only after [`Storage::sync_dir`] of its folder; [`Storage::publish`]
-/// and [`Storage::exchange`] are one step to every observer. A failed sync is never tried again.
+/// and [`Storage::exchange`] are one step to every observer. A failed sync is never tried again. What takes a `root`
+/// follows links on the way to `root`, which are the user's own, and refuses (kind `symbolic-link`) any below it.
 pub trait Storage: Send + Sync {
     /// Makes a folder and those above it; one that exists is fine.
     fn create_dir(&self, path: &Path) -> Result<()>;
-    /// Makes a file for writing from the start; an unfinished one of that name is emptied.
-    fn create(&self, path: &Path) -> Result<Box<dyn Sink>>;
+    /// Makes a file for writing from the start, below `root`; what had the name is unlinked.
+    fn create(&self, root: &Path, path: &Path) -> Result<Box<dyn Sink>>;
     /// Makes the names in a folder durable.
     fn sync_dir(&self, path: &Path) -> Result<()>;
     /// Renames a folder; refuses (kind `already-exists`) if the new name is taken.
     fn publish(&self, from: &Path, to: &Path) -> Result<()>;
     /// Swaps two folders.
     fn exchange(&self, a: &Path, b: &Path) -> Result<()>;
-    /// Removes a file; one that is not there is fine.
-    fn remove_file(&self, path: &Path) -> Result<()>;
-    /// Removes an empty folder; one that is not there is fine.
-    fn remove_dir(&self, path: &Path) -> Result<()>;
+    /// Removes a file or a link below `root`; one that is not there is fine.
+    fn remove_file(&self, root: &Path, path: &Path) -> Result<()>;
+    /// Removes an empty folder below `root`; one that is not there is fine.
+    fn remove_dir(&self, root: &Path, path: &Path) -> Result<()>;
     /// The names in a folder, sorted; none if it is not there.
     fn list(&self, path: &Path) -> Result<Vec<String>>;
     /// The bytes of a file of at most `limit` bytes; `None` if it is not there.

@@ -5,15 +5,15 @@
 //! writer would hold.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::segment;
-use super::staging::{IDENTITY, Part, Paths, SEGMENT_SUFFIX, SHARD_SUFFIX, ordinal};
+use super::recognise::{self, Place, Seen};
+use super::staging::{IDENTITY, Part, Paths};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{index, names, shard};
+use crate::format::names;
 use crate::store::folder::{Entry, Folder};
-use crate::store::lock::{LOCK_TEXT, WriterLock, is_held};
+use crate::store::lock::{WriterLock, is_held};
 
 /// Something that an interrupted write may have left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,21 +74,6 @@ struct Cache<'a> {
     folder: &'a Folder,
     paths: Paths,
     name: String,
-}
-
-/// What a part turned out to be.
-struct Seen {
-    files: Vec<(Place, OsString)>,
-    bytes: u64,
-    /// Why it is not ours to remove.
-    foreign: Option<String>,
-}
-
-/// Where a file lies: in the part itself or in its folder of shards.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Top,
-    Shards,
 }
 
 impl Cache<'_> {
@@ -168,17 +153,20 @@ impl Cache<'_> {
 
     /// Whether a cache has the name, so that hidden names beside it are its writers'.
     fn is_published(&self) -> bool {
-        let cache = self.folder.child(&self.name);
-        cache.is_ok_and(|cache| begins(&cache, names::MANIFEST.as_ref(), manifest_head()).unwrap_or(false))
+        recognise::is_published(self.folder, &self.name)
     }
 
     fn look(&self, part: Part) -> Result<Seen> {
         let file_name = part.file_name(&self.name);
         match (self.folder.look(&file_name)?, part) {
-            (Some(Entry::Folder), Part::Journal) => look_at_journal(&self.folder.child(&file_name)?),
-            (Some(Entry::Folder), Part::Partial) => look_at_cache(&self.folder.child(&file_name)?),
+            (Some(Entry::Folder), Part::Journal) => {
+                Ok(recognise::journal(&self.folder.child(&file_name)?)?.strict())
+            }
+            (Some(Entry::Folder), Part::Partial) => {
+                Ok(recognise::cache(&self.folder.child(&file_name)?)?.strict())
+            }
             (Some(Entry::Folder), Part::Replaced) => {
-                let mut seen = look_at_cache(&self.folder.child(&file_name)?)?;
+                let mut seen = recognise::cache(&self.folder.child(&file_name)?)?.strict();
                 if seen.foreign.is_none() && self.folder.look(&self.name)?.is_none() {
                     let why = "it is the cache itself, which a rebuild was about to replace when it ended";
                     seen.foreign = Some(format!("{why}; write '{}' again to bring it back", self.name));
@@ -186,24 +174,15 @@ impl Cache<'_> {
                 Ok(seen)
             }
             (Some(Entry::File(bytes)), Part::Lock) => {
-                let ours =
-                    bytes <= LOCK_TEXT.len() as u64 && begins(self.folder, file_name.as_ref(), LOCK_TEXT)?;
+                let ours = crate::store::lock::is_ours(&self.folder.file(&file_name)?)?;
                 let foreign = (!ours).then(|| "it has content that datasetrt does not write".into());
-                Ok(Seen { files: vec![(Place::Top, file_name.into())], bytes, foreign })
+                Ok(Seen { files: vec![(Place::Top, file_name.into())], bytes, foreign, ..Seen::default() })
             }
             (Some(found), _) => {
-                let what = match found {
-                    Entry::File(_) => "a file",
-                    Entry::Folder => "a folder",
-                    Entry::Link => "a symbolic link",
-                    Entry::Other => "a pipe, socket or device",
-                };
-                Ok(Seen { files: Vec::new(), bytes: 0, foreign: Some(format!("it is {what}")) })
+                Ok(Seen { foreign: Some(format!("it is {}", found.describe())), ..Seen::default() })
             }
             // Gone since the folder was listed: another clean, or its writer.
-            (None, _) => {
-                Ok(Seen { files: Vec::new(), bytes: 0, foreign: Some("it went away meanwhile".into()) })
-            }
+            (None, _) => Ok(Seen { foreign: Some("it went away meanwhile".into()), ..Seen::default() }),
         }
     }
 
@@ -238,79 +217,13 @@ fn in_use() -> Outcome {
     Outcome::Kept("a writer is using it right now".into())
 }
 
-fn look_at_journal(folder: &Folder) -> Result<Seen> {
-    let mut seen = Seen { files: Vec::new(), bytes: 0, foreign: None };
-    seen.add_all(folder, Place::Top, None, |name| match name {
-        IDENTITY => Some(b"{\n  \"version\": "),
-        _ => ordinal(name, SEGMENT_SUFFIX).map(|_| &segment::MAGIC[..]),
-    })?;
-    Ok(seen)
-}
-
-fn look_at_cache(folder: &Folder) -> Result<Seen> {
-    let mut seen = Seen { files: Vec::new(), bytes: 0, foreign: None };
-    seen.add_all(folder, Place::Top, Some(names::SHARDS), |name| match name {
-        names::MANIFEST => Some(manifest_head()),
-        names::METADATA => Some(b"ARROW1"),
-        names::INDEX => Some(index::MAGIC),
-        _ => None,
-    })?;
-    if folder.look(names::SHARDS)? == Some(Entry::Folder) {
-        let shard = |name: &str| ordinal(name, SHARD_SUFFIX).map(|_| &shard::HEADER_MAGIC[..]);
-        seen.add_all(&folder.child(names::SHARDS)?, Place::Shards, None, shard)?;
-    }
-    Ok(seen)
-}
-
-/// How every manifest begins; the document of the format does not promise the spaces, our writer does.
-fn manifest_head() -> &'static [u8] {
-    b"{\n  \"format\": \"datasetrt-cache\""
-}
-
-impl Seen {
-    /// Adds the files of a folder, which may have one folder called `inner` in it. `head` says how a file of
-    /// that name begins, if it is one of ours.
-    fn add_all(
-        &mut self,
-        folder: &Folder,
-        place: Place,
-        inner: Option<&str>,
-        head: impl Fn(&str) -> Option<&'static [u8]>,
-    ) -> Result<()> {
-        for name in folder.names()? {
-            let entry = folder.look(&name)?;
-            if entry == Some(Entry::Folder) && Some(name.as_os_str()) == inner.map(OsStr::new) {
-                continue;
-            }
-            let ours = match (name.to_str().and_then(&head), entry) {
-                (Some(head), Some(Entry::File(_))) => begins(folder, &name, head)?,
-                _ => false,
-            };
-            if let (true, Some(Entry::File(bytes))) = (ours, entry) {
-                self.bytes = self.bytes.saturating_add(bytes);
-                self.files.push((place, name));
-            } else {
-                let path = folder.path().join(&name);
-                self.foreign.get_or_insert_with(|| format!("datasetrt did not make {}", path.display()));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether a file begins so, or ended before it came so far: a writer may die at any byte.
-fn begins(folder: &Folder, name: &OsStr, head: &[u8]) -> Result<bool> {
-    let file = folder.file(name)?;
-    let mut found = vec![0; head.len().min(usize::try_from(file.bytes()).unwrap_or(usize::MAX))];
-    file.read_exact_at(&mut found, 0)?;
-    Ok(head.starts_with(&found))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
+    use super::super::recognise::manifest_head;
     use super::*;
+    use crate::store::lock::LOCK_TEXT;
 
     /// What a killed writer of `x` leaves: a lock, a journal, a shard.
     fn interrupted(root: &Path) {

@@ -7,9 +7,11 @@
 mod chunk;
 mod clean;
 mod gate;
+mod guard;
 mod options;
 mod pipeline;
 mod publish;
+mod recognise;
 mod segment;
 mod shards;
 mod staging;
@@ -26,7 +28,7 @@ use pipeline::Pipeline;
 use staging::Paths;
 
 use crate::error::{Error, ErrorKind, Result, invalid};
-use crate::format::{names, record};
+use crate::format::record;
 use crate::metadata::{ColumnType, RowBuilder, Value, read_segment};
 use crate::store::Storage;
 use crate::store::lock::WriterLock;
@@ -80,8 +82,10 @@ impl Writer {
         let paths = Paths::new(&options.root, &options.name);
         staging::create_root(&*storage, &paths.root)?;
         let lock = WriterLock::acquire(&paths.lock, &options.name)?;
+        guard::check_hidden_names(&paths, &options.name)?;
         publish::recover(&*storage, &paths)?;
-        check_target(&*storage, &paths, &options)?;
+        staging::unlink(&*storage, &paths, &paths.partial)?;
+        guard::check_target(&*storage, &paths, &options)?;
         let (shards, last) = staging::adopt(&*storage, &paths, &options.identity())?;
         let rows = match &last {
             Some(segment) if options.schema.is_none() => RowBuilder::resume(columns_of(&segment.rows)?)?,
@@ -298,46 +302,6 @@ impl Drop for Writer {
     }
 }
 
-fn check_target(storage: &dyn Storage, paths: &Paths, options: &WriteOptions) -> Result<()> {
-    if !storage.exists(&paths.target)? {
-        return Ok(());
-    }
-    let complete = storage.exists(&paths.target.join(names::MANIFEST))?;
-    let shown = paths.target.display();
-    let refuse = |kind, message| Err(Error::new(kind, message).at_path(&paths.target));
-    let ours = || -> Result<bool> {
-        let names = storage.list(&paths.target)?;
-        Ok(!names.is_empty() && staging::stranger(storage, &paths.target)?.is_none())
-    };
-    // A rebuild may also replace what is left of a cache that was damaged.
-    let replaceable = complete || (options.replace && ours()?);
-    if !replaceable {
-        return refuse(
-            ErrorKind::NameOccupied,
-            format!("{shown} exists and is not a cache; choose another name or root, or move it away"),
-        );
-    }
-    if !options.replace {
-        // A write that was killed right after its publication may have left its journal.
-        publish::clean_up(storage, paths)?;
-        return refuse(
-            ErrorKind::AlreadyExists,
-            format!(
-                "cache {shown} exists already; open it with open_dataset, reuse it with cache, or choose another name"
-            ),
-        );
-    }
-    match staging::stranger(storage, &paths.target)? {
-        None => Ok(()),
-        Some(name) => refuse(
-            ErrorKind::NameOccupied,
-            format!(
-                "{shown} contains '{name}', which datasetrt did not write; move it away before rebuilding"
-            ),
-        ),
-    }
-}
-
 /// The columns of a segment; those that were null so far have no type yet.
 fn columns_of(rows: &[u8]) -> Result<Vec<(String, Option<ColumnType>)>> {
     let batches = read_segment(rows.to_vec())?;
@@ -364,5 +328,8 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the writer has ended; start a new one")
 }
 
+#[cfg(test)]
+#[cfg(feature = "testing")]
+mod link_tests;
 #[cfg(test)]
 mod tests;

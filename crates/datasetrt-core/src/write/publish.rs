@@ -1,8 +1,8 @@
 //! From durable shards to a cache that readers see. Nobody else knows this order.
 
 use std::io::{BufWriter, Write as _};
-use std::path::Path;
 
+use super::guard;
 use super::options::WriteOptions;
 use super::segment::Segment;
 use super::staging::{self, Paths};
@@ -51,7 +51,7 @@ pub(super) fn publish(
     storage.sync_dir(&paths.partial)?;
     write_manifest(storage, paths, &manifest)?;
     storage.sync_dir(&paths.partial)?;
-    make_visible(storage, paths, options.replace)?;
+    make_visible(storage, paths, options)?;
     storage.sync_dir(&paths.root)?;
     Ok(Published {
         sample_count: manifest.sample_count,
@@ -60,8 +60,12 @@ pub(super) fn publish(
     })
 }
 
-fn make_visible(storage: &dyn Storage, paths: &Paths, replace: bool) -> Result<()> {
-    if !replace || !storage.exists(&paths.target)? {
+fn make_visible(storage: &dyn Storage, paths: &Paths, options: &WriteOptions) -> Result<()> {
+    if options.replace {
+        // Again: what it will remove may have changed while the cache was written.
+        guard::check_replaceable(storage, paths, options)?;
+    }
+    if !options.replace || !storage.exists(&paths.target)? {
         return storage.publish(&paths.partial, &paths.target).map_err(|e| explain_taken(storage, paths, e));
     }
     // What has no manifest is no complete cache: left in the staged folder, it would look like an unfinished write.
@@ -94,15 +98,17 @@ pub(super) fn recover(storage: &dyn Storage, paths: &Paths) -> Result<()> {
         return Ok(());
     }
     if storage.exists(&paths.target)? {
-        return staging::remove_cache(storage, &paths.replaced);
+        return staging::remove_cache(storage, paths, &paths.replaced);
     }
     storage.publish(&paths.replaced, &paths.target)
 }
 
 /// Removes the journal, and the old cache after a rebuild.
 pub(super) fn clean_up(storage: &dyn Storage, paths: &Paths) -> Result<()> {
+    // Before the journal, which says whose link it is.
+    staging::unlink(storage, paths, &paths.replaced)?;
     staging::discard(storage, paths)?;
-    staging::remove_cache(storage, &paths.replaced)
+    staging::remove_cache(storage, paths, &paths.replaced)
 }
 
 fn write_index(
@@ -120,7 +126,7 @@ fn write_index(
         payload_bytes = payload_bytes.checked_add(segment.payload_bytes).ok_or_else(too_large)?;
         entries.push(segment.entry);
     }
-    let mut file = HashedFile::create(storage, &paths.partial.join(names::INDEX))?;
+    let mut file = HashedFile::create(storage, paths, names::INDEX)?;
     file.write(&index::encode_header(samples))?;
     for ordinal in 0..shards {
         let rows: Vec<u8> =
@@ -137,7 +143,7 @@ fn write_metadata(
     shards: u64,
 ) -> Result<(FileEntry, Vec<Column>)> {
     let path = paths.partial.join(names::METADATA);
-    let mut file = HashedFile::create(storage, &path)?;
+    let mut file = HashedFile::create(storage, paths, names::METADATA)?;
     let mut writer = MetadataWriter::new(BufWriter::with_capacity(1 << 20, &mut file), columns)?;
     for ordinal in 0..shards {
         writer.write_shard(&read_segment(segment(storage, paths, ordinal)?.rows)?)?;
@@ -156,7 +162,7 @@ fn write_metadata(
 }
 
 fn write_manifest(storage: &dyn Storage, paths: &Paths, manifest: &Manifest) -> Result<()> {
-    let mut sink = storage.create(&paths.partial.join(names::MANIFEST))?;
+    let mut sink = storage.create(&paths.root, &paths.partial.join(names::MANIFEST))?;
     sink.write(&manifest.encode()?.0)?;
     sink.sync()
 }
@@ -187,8 +193,9 @@ struct HashedFile {
 }
 
 impl HashedFile {
-    fn create(storage: &dyn Storage, path: &Path) -> Result<Self> {
-        Ok(HashedFile { sink: storage.create(path)?, hasher: FileHasher::default(), bytes: 0, failure: None })
+    fn create(storage: &dyn Storage, paths: &Paths, name: &str) -> Result<Self> {
+        let sink = storage.create(&paths.root, &paths.partial.join(name))?;
+        Ok(HashedFile { sink, hasher: FileHasher::default(), bytes: 0, failure: None })
     }
 
     fn write(&mut self, data: &[u8]) -> Result<()> {

@@ -106,7 +106,7 @@ impl ShardWriter {
         let header =
             Header { record_key: self.record_key, ordinal: self.shards, first_sample: self.next_sample };
         let mut shard = OpenShard {
-            sink: self.storage.create(&self.paths.shard(self.shards))?,
+            sink: self.storage.create(&self.paths.root, &self.paths.shard(self.shards))?,
             hasher: blake3::Hasher::new(),
             offset: 0,
             ends: Vec::new(),
@@ -143,7 +143,7 @@ impl ShardWriter {
             ends: shard.ends,
             rows,
         };
-        let mut sink = self.storage.create(&self.paths.segment(self.shards))?;
+        let mut sink = self.storage.create(&self.paths.root, &self.paths.segment(self.shards))?;
         sink.write(&segment.encode())?;
         sink.sync()?;
         self.storage.sync_dir(&self.paths.journal)?;

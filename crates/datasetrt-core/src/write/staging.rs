@@ -10,6 +10,7 @@ use crate::format::names;
 use crate::format::shard::{TRAILER_BYTES, Trailer};
 use crate::store::Storage;
 use crate::store::file::ReadFile;
+use crate::store::folder::{Entry, look};
 
 pub(super) const IDENTITY: &str = "identity.json";
 pub(super) const SEGMENT_SUFFIX: &str = ".segment";
@@ -153,7 +154,7 @@ fn create(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<(
     storage.create_dir(&paths.journal)?;
     let text = serde_json::to_vec_pretty(identity)
         .map_err(|e| Error::new(ErrorKind::Bug, format!("the journal cannot be written: {e}")))?;
-    let mut sink = storage.create(&paths.identity())?;
+    let mut sink = storage.create(&paths.root, &paths.identity())?;
     sink.write(&text)?;
     sink.sync()?;
     // What was discarded is gone for good, and what is closed from now on can be found after a loss of power.
@@ -163,18 +164,16 @@ fn create(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<(
     Ok(())
 }
 
-/// Shards 0, 1, … as long as each has a sound segment and the size and trailer that it states.
+/// Shards 0, 1, … as long as each has a sound segment and the very bytes that it states: each is read once, because
+/// what became of a file since it was synced only its digest tells.
 fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<Segment>)> {
-    // A complete folder may be the old cache of a rebuild that died after the exchange, damaged perhaps: its trailers
-    // prove nothing about its records.
-    let every_byte = storage.exists(&paths.partial.join(names::MANIFEST))?;
     let mut last = None;
     for ordinal in 0.. {
         let Some(bytes) = storage.read(&paths.segment(ordinal), MAX_SEGMENT_BYTES)? else {
             return Ok((ordinal, last));
         };
         let Ok(segment) = Segment::decode(&bytes) else { return Ok((ordinal, last)) };
-        if !shard_matches(&paths.shard(ordinal), &segment, every_byte) {
+        if !shard_matches(&paths.shard(ordinal), &segment) {
             return Ok((ordinal, last));
         }
         last = Some(segment);
@@ -182,7 +181,7 @@ fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<S
     Ok((0, None))
 }
 
-fn shard_matches(path: &Path, segment: &Segment, every_byte: bool) -> bool {
+fn shard_matches(path: &Path, segment: &Segment) -> bool {
     let trailer_of = |file: &ReadFile| {
         let mut block = [0; TRAILER_BYTES];
         let offset = file.bytes().checked_sub(TRAILER_BYTES as u64)?;
@@ -193,7 +192,7 @@ fn shard_matches(path: &Path, segment: &Segment, every_byte: bool) -> bool {
         file.bytes() == segment.entry.bytes
             && trailer_of(&file)
                 .is_some_and(|t| t.digest == segment.entry.blake3 && t.records == segment.entry.samples)
-            && (!every_byte || digest_of(&file).is_ok_and(|digest| digest == segment.entry.blake3))
+            && digest_of(&file).is_ok_and(|digest| digest == segment.entry.blake3)
     })
 }
 
@@ -211,12 +210,12 @@ fn digest_of(file: &ReadFile) -> Result<Digest> {
 
 fn remove_beyond(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<()> {
     for file in [names::MANIFEST, names::METADATA, names::INDEX] {
-        storage.remove_file(&paths.partial.join(file))?;
+        storage.remove_file(&paths.root, &paths.partial.join(file))?;
     }
     for (folder, suffix) in [(paths.shards(), SHARD_SUFFIX), (paths.journal.clone(), SEGMENT_SUFFIX)] {
         for name in storage.list(&folder)? {
             if ordinal(&name, suffix).is_some_and(|n| n >= shards) {
-                storage.remove_file(&folder.join(name))?;
+                storage.remove_file(&paths.root, &folder.join(name))?;
             }
         }
     }
@@ -232,48 +231,52 @@ pub(super) fn ordinal(name: &str, suffix: &str) -> Option<u64> {
 
 /// Removes an unfinished write: the files that a writer makes, and the folders if nothing else is in them.
 pub(super) fn discard(storage: &dyn Storage, paths: &Paths) -> Result<()> {
+    // Before the journal, which says whose link it is.
+    unlink(storage, paths, &paths.partial)?;
     remove_journal(storage, paths)?;
-    remove_cache(storage, &paths.partial)
+    remove_cache(storage, paths, &paths.partial)
+}
+
+/// Removes a link that had the cache's name until a rebuild took it, for good; what it leads to stays as it is.
+pub(super) fn unlink(storage: &dyn Storage, paths: &Paths, link: &Path) -> Result<()> {
+    if look(&paths.root, link)? == Some(Entry::Link) {
+        storage.remove_file(&paths.root, link)?;
+        storage.sync_dir(&paths.root)?;
+    }
+    Ok(())
 }
 
 fn remove_journal(storage: &dyn Storage, paths: &Paths) -> Result<()> {
     // The identity goes first, and for good: without it the rest is not taken for something to resume.
     if storage.exists(&paths.identity())? {
-        storage.remove_file(&paths.identity())?;
+        storage.remove_file(&paths.root, &paths.identity())?;
         storage.sync_dir(&paths.journal)?;
     }
     for name in storage.list(&paths.journal)? {
         if ordinal(&name, SEGMENT_SUFFIX).is_some() {
-            storage.remove_file(&paths.journal.join(name))?;
+            storage.remove_file(&paths.root, &paths.journal.join(name))?;
         }
     }
-    storage.remove_dir(&paths.journal)
+    storage.remove_dir(&paths.root, &paths.journal)
 }
 
-/// Removes the files of a cache and its folders. What we did not write stays, and is an error.
-pub(super) fn remove_cache(storage: &dyn Storage, folder: &Path) -> Result<()> {
+/// Removes the files of a cache and its folders. What we did not write stays, and is an error. A link in the place
+/// of any of them is removed, and not what it leads to.
+pub(super) fn remove_cache(storage: &dyn Storage, paths: &Paths, folder: &Path) -> Result<()> {
+    let root = &paths.root;
+    unlink(storage, paths, folder)?;
     for file in [names::MANIFEST, names::METADATA, names::INDEX] {
-        storage.remove_file(&folder.join(file))?;
+        storage.remove_file(root, &folder.join(file))?;
     }
     let shards = folder.join(names::SHARDS);
+    if look(root, &shards)? == Some(Entry::Link) {
+        storage.remove_file(root, &shards)?;
+    }
     for name in storage.list(&shards)? {
         if ordinal(&name, SHARD_SUFFIX).is_some() {
-            storage.remove_file(&shards.join(name))?;
+            storage.remove_file(root, &shards.join(name))?;
         }
     }
-    storage.remove_dir(&shards)?;
-    storage.remove_dir(folder)
-}
-
-/// The first entry of a cache folder that datasetrt did not write.
-pub(super) fn stranger(storage: &dyn Storage, folder: &Path) -> Result<Option<String>> {
-    let ours = [names::MANIFEST, names::METADATA, names::INDEX, names::SHARDS];
-    if let Some(name) = storage.list(folder)?.into_iter().find(|n| !ours.contains(&n.as_str())) {
-        return Ok(Some(name));
-    }
-    let shards = storage.list(&folder.join(names::SHARDS))?;
-    Ok(shards
-        .into_iter()
-        .find(|n| ordinal(n, SHARD_SUFFIX).is_none())
-        .map(|n| format!("{}/{n}", names::SHARDS)))
+    storage.remove_dir(root, &shards)?;
+    storage.remove_dir(root, folder)
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::format::compression::Compression;
 use crate::store::local::Local;
 
-fn options(root: &Path, name: &str) -> WriteOptions {
+pub(super) fn options(root: &Path, name: &str) -> WriteOptions {
     WriteOptions {
         root: root.to_owned(),
         name: name.into(),
@@ -24,7 +24,7 @@ fn payload(sample: u64) -> Vec<u8> {
     vec![sample as u8; (sample % 97) as usize * 3]
 }
 
-fn fill(writer: &mut Writer, samples: std::ops::Range<u64>) {
+pub(super) fn fill(writer: &mut Writer, samples: std::ops::Range<u64>) {
     for sample in samples {
         let text = format!("s{sample}");
         let note = if sample % 3 == 0 { Value::Null } else { Value::Str(&text) };
@@ -37,29 +37,34 @@ fn fill(writer: &mut Writer, samples: std::ops::Range<u64>) {
     }
 }
 
-fn write(options: WriteOptions, samples: u64) -> Published {
+pub(super) fn write(options: WriteOptions, samples: u64) -> Published {
     let mut writer = Writer::begin(options, Arc::new(Local)).unwrap();
     fill(&mut writer, 0..samples);
     writer.finish().unwrap()
 }
 
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(super) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
         for entry in std::fs::read_dir(next).unwrap().map(Result::unwrap) {
             if entry.file_type().unwrap().is_dir() {
                 folders.push(entry.path());
-            } else {
-                let name = entry.path().strip_prefix(folder).unwrap().display().to_string();
-                found.insert(name, std::fs::read(entry.path()).unwrap());
+                continue;
             }
+            let path = entry.path();
+            let name = path.strip_prefix(folder).unwrap().display().to_string();
+            let bytes = match std::fs::read_link(&path) {
+                Ok(target) => format!("link to {}", target.display()).into_bytes(),
+                Err(_) => std::fs::read(&path).unwrap(),
+            };
+            found.insert(name, bytes);
         }
     }
     found
 }
 
-fn names_in(folder: &Path) -> Vec<String> {
+pub(super) fn names_in(folder: &Path) -> Vec<String> {
     Local.list(folder).unwrap()
 }
 

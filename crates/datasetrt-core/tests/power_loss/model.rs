@@ -290,9 +290,9 @@ impl Storage for PowerStorage {
         Ok(())
     }
 
-    fn create(&self, path: &Path) -> Result<Box<dyn Sink>> {
+    fn create(&self, root: &Path, path: &Path) -> Result<Box<dyn Sink>> {
         let mut world = self.step("create", path)?;
-        let inner = Local.create(path)?;
+        let inner = Local.create(root, path)?;
         let id = world.add(&self.parts(path).unwrap(), Node::File { bytes: Vec::new(), synced: 0 });
         Ok(Box::new(PowerSink { inner, storage: self.clone(), path: path.to_owned(), id }))
     }
@@ -333,12 +333,12 @@ impl Storage for PowerStorage {
         Ok(())
     }
 
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.remove("remove_file", path, &|| Local.remove_file(path))
+    fn remove_file(&self, root: &Path, path: &Path) -> Result<()> {
+        self.remove("remove_file", path, &|| Local.remove_file(root, path))
     }
 
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        self.remove("remove_dir", path, &|| Local.remove_dir(path))
+    fn remove_dir(&self, root: &Path, path: &Path) -> Result<()> {
+        self.remove("remove_dir", path, &|| Local.remove_dir(root, path))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {
