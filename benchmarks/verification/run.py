@@ -146,9 +146,8 @@ def write(data: Path, name: str) -> None:
     drt.cache(
         drt.MapSource(name, range(WORKLOADS[name].samples), Sample(name)), data / "caches", config=config
     )
-    drt.cache(
-        drt.MapSource("damaged", range(1), Sample("1k")), data / "caches", config=config, on_stale="rebuild"
-    )
+    shutil.rmtree(data / "caches" / "damaged", ignore_errors=True)
+    drt.cache(drt.MapSource("damaged", range(1), Sample("1k")), data / "caches", config=config)
     (shard,) = (data / "caches" / "damaged").glob("shards/*.bin")
     content = bytearray(shard.read_bytes())
     content[content.index(payload_of(0, 1 << 10)) + 500] ^= 1
