@@ -1,4 +1,4 @@
-"""Symbolic links and other people's files at the names that a writer uses: refused, or replaced, never followed.
+"""Symbolic links and other people's files at the names that a writer uses: never followed.
 
 The writer removes what it made, and nothing else, wherever a link leads.
 """
@@ -6,7 +6,7 @@ The writer removes what it made, and nothing else, wherever a link leads.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-class Interrupted(Exception):
+class InterruptedWriteError(Exception):
     pass
 
 
@@ -56,11 +56,11 @@ def interrupt(root: Path) -> Path:
     """An unfinished write of `x` with durable shards; its staged folder."""
 
     class Failing(RowSource):
-        def __iter__(self):  # type: ignore[no-untyped-def]
+        def __iter__(self) -> Iterator[drt.CacheInput]:
             yield from super().__iter__()
-            raise Interrupted
+            raise InterruptedWriteError
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedWriteError):
         drt.write_cache(Failing("x", rows_of(SAMPLES), fingerprint="v1"), root, config=CONFIG)
     assert len(list((root / ".x.partial" / "shards").iterdir())) > 2
     return root / ".x.partial"
