@@ -5,6 +5,7 @@ Fixtures import `datasetrt` themselves: the tests that only read source files ru
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No property fails for being slow on a busy machine: Hypothesis would give an example 200 ms."""
+    """No test depends on how this run was started, or on how busy the machine is."""
+    # A job in the background starts with SIGINT ignored, and what it starts inherits that: Ctrl-C would do nothing.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Hypothesis would give an example 200 ms.
     if config.pluginmanager.hasplugin("hypothesispytest"):  # not in every environment
         from hypothesis import settings
 
