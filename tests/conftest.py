@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def pytest_configure(config: pytest.Config) -> None:
     """No test depends on how this run was started, or on how busy the machine is."""
-    # A job in the background starts with SIGINT ignored, and what it starts inherits that: Ctrl-C would do nothing.
+    # A job in the background starts with SIGINT ignored, as does what it starts: Ctrl-C would do nothing.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Hypothesis would give an example 200 ms.
     if config.pluginmanager.hasplugin("hypothesispytest"):  # not in every environment
