@@ -180,3 +180,31 @@ def test_a_lock_that_is_no_file_is_refused(root: Path, make: Callable[[Path], No
     make(root / ".x.lock")
     refused(root, ".x.lock")
     assert (root / ".x.lock").exists()
+
+
+FOREIGN = {
+    "manifest.json": b'{"name": "my web app"}',
+    "metadata.arrow": b"ARROW1\0\0 of another program",
+    "index.bin": b"an index of another program",
+    "shards/000000.bin": b"a shard of another program",
+}
+
+
+@pytest.mark.parametrize(
+    "names", [*([name] for name in FOREIGN), list(FOREIGN)], ids=lambda names: "+".join(names)
+)
+def test_a_folder_that_only_has_the_names_of_a_cache_is_not_replaced(names: list[str], root: Path) -> None:
+    for name in names:
+        path = root / "x" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(FOREIGN[name])
+    before = everything(root)
+    with pytest.raises(drt.CacheExistsError) as refused:
+        drt.cache(source(), root, config=CONFIG, on_stale="rebuild")
+    assert refused.value.kind == "name-occupied"
+    assert everything(root / "x") == everything_in(before, "x")
+
+
+def everything_in(found: dict[str, bytes], folder: str) -> dict[str, bytes]:
+    prefix = f"{folder}/"
+    return {name.removeprefix(prefix): data for name, data in found.items() if name.startswith(prefix)}

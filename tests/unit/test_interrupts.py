@@ -96,3 +96,43 @@ def test_a_write_is_interrupted_while_the_rest_is_compressed(tmp_path: Path) -> 
     whole = drt.write_cache(source, tmp_path / "other", config=config)
     assert drt.open_dataset(report.path).fingerprint == drt.open_dataset(whole.path).fingerprint
     assert [p.name for p in tmp_path.glob(".noise*")] == []
+
+
+@pytest.mark.parametrize("batch_size", [1, None])
+def test_interrupts_at_any_place_leave_the_iterator_usable_and_the_state_right(
+    batch_size: int | None,
+) -> None:
+    ds = drt.testing.tiny_dataset(3000)
+    order = drt.Shuffle(seed=1)
+    wanted = order.indices(ds).tolist()
+    loader = ds.loader(batch_size=batch_size, sampler=order, prefetch_batches=0)
+    iterator = iter(loader)
+    done = threading.Event()
+    interrupts = 0
+
+    def interrupt() -> None:
+        while not done.wait(0.0005):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    try:
+        while True:
+            try:
+                next(iterator)
+                position = loader.state_dict()["position"] or len(wanted)
+                assert iterator.last is not None
+                assert iterator.last.indices.tolist() == [wanted[position - 1]]
+            except StopIteration:
+                break
+            except KeyboardInterrupt:
+                interrupts += 1
+    finally:
+        while other.is_alive():
+            try:
+                done.set()
+                other.join()
+            except KeyboardInterrupt:
+                interrupts += 1
+    assert interrupts > 0
+    assert loader.epoch == 1

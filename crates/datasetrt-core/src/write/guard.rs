@@ -47,7 +47,7 @@ pub(super) fn check_replaceable(storage: &dyn Storage, paths: &Paths, options: &
         Some(Entry::Folder) => {
             let folder = root.child(&options.name)?;
             match recognise::stranger(&folder)? {
-                None if complete || !folder.names()?.is_empty() => Ok(()),
+                None if recognise::cache(&folder)?.proven => Ok(()),
                 Some(name) if complete => Err(with_stranger(paths, &name)),
                 _ => Err(no_cache(paths)),
             }

@@ -157,7 +157,8 @@ impl Seen {
                 self.unlike.get_or_insert_with(|| not_made(folder, &name));
                 return Ok(());
             }
-            Head::Ours => self.proven = true,
+            // Other programs write Arrow files, too.
+            Head::Ours => self.proven |= name != names::METADATA,
             Head::Torn => {}
         }
         self.bytes = self.bytes.saturating_add(bytes);

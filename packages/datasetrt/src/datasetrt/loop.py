@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import islice, repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -111,6 +109,11 @@ class LoaderIterator(Iterator[T_co]):
         [0, 1, 2, 3]
     """
 
+    # The call of next that runs. Never waited for: a transform may do whatever it likes. No lock, because
+    # Ctrl-C can come between taking one and the next line. Python handles signals at calls and jumps back, so
+    # never between a test of this and the line after it.
+    _holder: object = None
+
     def __init__(self, begin: Callable[[], Loop], work: Assembly, *, by_sample: bool) -> None:
         # Makes the loop with the first call of next; None from then on, and once it is closed.
         self._begin: Callable[[], Loop] | None = begin
@@ -118,12 +121,10 @@ class LoaderIterator(Iterator[T_co]):
         self._work = work
         self._by_sample = by_sample
         self._as_is = work.nothing
-        # What is being handed out; it stays until that succeeds.
-        self._pending: SampleBatch | CachedSample | Drawn | None = None
-        self._pending_info: BatchInfo | None = None
-        self._ahead: deque[tuple[CachedSample | Drawn, BatchInfo]] = deque()
-        # Held during a call of next, and never waited for: a transform may do whatever it likes.
-        self._in_use = threading.Lock()
+        # What the stream gave and is not unpacked yet, and what is to be handed out, the next one last. Both
+        # stay until that has succeeded.
+        self._read: list[Any] = []
+        self._ready: list[tuple[SampleBatch | CachedSample | Drawn, BatchInfo]] = []
 
     def __iter__(self) -> LoaderIterator[T_co]:
         return self
@@ -142,16 +143,18 @@ class LoaderIterator(Iterator[T_co]):
         return None if self._loop is None else self._loop.last
 
     def __next__(self) -> T_co:
-        if not self._in_use.acquire(blocking=False):
-            raise DatasetRTError(
-                "this iterator is being advanced already, by another thread or by its own transform; "
-                "give each thread its own, and leave it alone in its transform",
-                kind="closed",
-            )
+        holder = object()
         try:
+            if self.__dict__.setdefault("_holder", holder) is not holder:
+                raise DatasetRTError(
+                    "this iterator is being advanced already, by another thread or by its own transform; "
+                    "give each thread its own, and leave it alone in its transform",
+                    kind="closed",
+                )
             return self._advance()
         finally:
-            self._in_use.release()
+            if self._holder is holder:
+                del self._holder
 
     def _advance(self) -> T_co:
         if self._begin is not None:
@@ -160,11 +163,15 @@ class LoaderIterator(Iterator[T_co]):
         loop = self._loop
         if loop is None:  # closed before it began
             raise StopIteration
-        if self._pending is None or loop.ended:
-            self._pending, self._pending_info = self._fetch(loop)
-        result = self._pending if self._as_is else self._worked(self._pending, loop)
-        loop.last = self._pending_info
-        self._pending = None
+        if loop.ended:
+            raise StopIteration
+        if not self._ready:
+            self._fill(loop)
+        pending, info = self._ready[-1]
+        result = pending if self._as_is else self._worked(pending, loop)
+        # Without a call in between, at which Python would look for signals: it counts, or it comes again.
+        loop.last = info
+        del self._ready[-1]
         loop.steps += 1
         # A rank may have one step less than others: its epoch is over when it is asked for one more.
         if loop.steps == len(loop.plan) and loop.cursor() is None:
@@ -186,10 +193,14 @@ class LoaderIterator(Iterator[T_co]):
         if self._loop is not None:
             self._loop.end()
         # A call of next that runs is still handing these out; it may be the one whose transform closes.
-        if self._in_use.acquire(blocking=False):
-            self._pending = None
-            self._ahead.clear()
-            self._in_use.release()
+        holder = object()
+        try:
+            if self.__dict__.setdefault("_holder", holder) is holder:
+                self._read = []
+                self._ready = []
+        finally:
+            if self._holder is holder:
+                del self._holder
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies would take batches from each other, and the first one that is dropped would end the rest.
@@ -210,39 +221,38 @@ class LoaderIterator(Iterator[T_co]):
         if loop is not None:
             loop.end()
 
-    def _fetch(self, loop: Loop) -> tuple[SampleBatch | CachedSample | Drawn, BatchInfo]:
-        if loop.ended:
-            raise StopIteration
-        found: tuple[SampleBatch | CachedSample | Drawn, BatchInfo] | None
-        if self._by_sample:
-            if not self._ahead:
-                self._ahead.extend(self._read_samples(loop))
-            found = self._ahead.popleft() if self._ahead else None
-        else:
-            batch = loop.stream.next()
-            _log_substitutions(loop)
-            found = None if batch is None else (batch, batch.info)
-        if found is None:
+    def _fill(self, loop: Loop) -> None:
+        """Read what is handed out next.
+
+        Raises:
+            StopIteration: There is nothing left.
+        """
+        if not self._read:
+            read: Callable[[], Any] = loop.stream.next_samples if self._by_sample else loop.stream.next
+            # In one call, so that a signal that comes while the stream reads finds what it gave in its place.
+            self._read.extend(islice(iter(read, None), 1))
+        _log_substitutions(loop)
+        if not self._read:
             # Closed while we waited, an epoch is not over.
             if not loop.ended:
                 loop.exhaust()
             raise StopIteration
-        return found
+        found = self._read[0]
+        ready = self._samples(loop, *found) if self._by_sample else [(found, found.info)]
+        # Again without a call in between.
+        self._ready = ready
+        self._read = []
 
-    def _read_samples(self, loop: Loop) -> Iterable[tuple[CachedSample | Drawn, BatchInfo]]:
-        found = loop.stream.next_samples()
-        _log_substitutions(loop)
-        if found is None:
-            return ()
-        samples, info = found
+    def _samples(self, loop: Loop, samples: list[CachedSample], info: BatchInfo) -> list[Any]:
+        """Each sample with what is known of it, the first one last."""
         each = map(info.one, range(len(info)))
         if self._as_is:
-            return zip(samples, each, strict=True)
+            return list(zip(samples, each, strict=True))[::-1]
         seeds: Iterable[int] = repeat(0)
         if self._work.seeded:
             seeds = loop.order.transform_seeds(loop.epoch, info.positions).tolist()
         drawn = map(Drawn, samples, repeat(loop.epoch), info.positions.tolist(), seeds)
-        return zip(drawn, each, strict=True)
+        return list(zip(drawn, each, strict=True))[::-1]
 
     def _worked(self, pending: Any, loop: Loop) -> Any:
         begin = time.perf_counter()
