@@ -22,8 +22,8 @@ use crate::sample::{CachedSample, Row};
 
 /// Samples that were read together, in the order that was asked for.
 ///
-/// All payloads lie in one buffer: fresh, writable, aligned to 64 bytes, never used again for another
-/// batch. Payloads of one size lie back to back; otherwise each begins on a 64-byte boundary. Comes
+/// All payloads lie in one buffer: fresh, writable, aligned to 64 bytes, not used for another
+/// batch while anything refers to it. Payloads of one size lie back to back; otherwise each begins on a 64-byte boundary. Comes
 /// from :meth:`CachedDataset.take` and from loaders. ``pyarrow.record_batch(batch)`` and
 /// ``polars.DataFrame(batch)`` read it through the Arrow C interface: a column ``data`` of
 /// ``large_binary`` and the metadata columns.

@@ -14,7 +14,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// The memory of one batch: 64-byte aligned, writable, never used again for another batch.
+/// The memory of one batch: 64-byte aligned, writable, not used for another batch while anything refers to it.
 ///
 /// Use it through the buffer protocol, for example with `memoryview`.
 #[pyclass(frozen, module = "datasetrt._core")]

@@ -79,8 +79,7 @@ impl Cache {
         // Absolute from here on: the working directory may change before a shard is opened.
         let folder = std::path::absolute(folder).map_err(|e| Error::io("resolve", folder, &e))?;
         let mut bytes = read_manifest(&folder)?;
-        let mut left = MOST_REBUILDS;
-        let mut returns = MOST_RETURNS;
+        let (mut rebuilds, mut returns) = (MOST_REBUILDS, MOST_RETURNS);
         loop {
             let error = match Self::open_as(folder.clone(), options, &bytes) {
                 Ok(cache) => return Ok(cache),
@@ -88,12 +87,14 @@ impl Cache {
             };
             // A rebuild may have taken the folder between two files; then the manifest is another one, too.
             match read_manifest(&folder) {
-                Ok(now) if now != bytes && left > 0 => bytes = now,
+                Ok(now) if now != bytes && rebuilds > 0 => {
+                    bytes = now;
+                    rebuilds -= 1;
+                }
                 // Another cache may have been here for an instant, and this one again by now.
-                Ok(_) if returns > 0 => returns -= 1,
+                Ok(now) if now == bytes && returns > 0 => returns -= 1,
                 _ => return Err(error),
             }
-            left -= 1;
         }
     }
 

@@ -49,7 +49,7 @@ def batches(
 
     A global batch is a slice of the order, and each process gets a contiguous part of it, so that row ``k``
     of step ``s`` is the same sample for any number of processes. All batches have the same shapes. Arrays are
-    fresh, writable and 64-byte aligned, and never used again.
+    fresh, writable and 64-byte aligned, and not used again while anything refers to them.
 
     Needs no JAX. Where ``process_index`` is not given, JAX is asked at the first step, if the program has
     imported it.

@@ -176,8 +176,8 @@ class PayloadBuffer:
 class SampleBatch:
     # Samples that were read together, in order.
     #
-    # Payloads lie in one fresh, writable buffer, which is never used again for another batch: back to back
-    # where all have one size, else each on a 64-byte boundary.
+    # Payloads lie in one fresh, writable buffer, not used for another batch while anything refers to it: back
+    # to back where all have one size, else each on a 64-byte boundary.
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[CachedSample]: ...
