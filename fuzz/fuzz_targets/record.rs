@@ -2,7 +2,7 @@
 #![no_main]
 
 use datasetrt_core::format::compression::Compression;
-use datasetrt_core::format::record::{Frame, RAW_FRAME_BYTES, Rules, verify_raw};
+use datasetrt_core::format::record::{Frame, RAW_FRAME_BYTES, RawVerifier, Rules, verify_raw};
 use datasetrt_core::format::shard::{Header, Trailer};
 use datasetrt_fuzz::{seal_block, seal_record};
 use libfuzzer_sys::fuzz_target;
@@ -20,11 +20,16 @@ fn unpack(rules: &Rules, record: &[u8]) -> bool {
     let mut other = vec![0; length + 1];
     assert!(frame.unpack(&mut other).is_err(), "unpacked into another length");
     if let Some((head, payload)) = record.split_first_chunk::<RAW_FRAME_BYTES>() {
-        // In two parts, as columns arrive.
-        let mut copy = payload.to_vec();
-        let (one, two) = copy.split_at_mut(payload.len() / 2);
-        let raw = verify_raw(rules, 3, head, &[one, two]).is_ok();
+        let raw = verify_raw(rules, 3, head, payload).is_ok();
         assert_eq!(raw, unpacked && head[8] == 0);
+        // In two parts, as columns arrive.
+        let in_parts = RawVerifier::new(rules, 3, payload.len() as u64).and_then(|mut verifier| {
+            let (one, two) = payload.split_at(payload.len() / 2);
+            verifier.update(one);
+            verifier.update(two);
+            verifier.finish(head)
+        });
+        assert_eq!(in_parts.is_ok(), raw);
     }
     unpacked
 }

@@ -174,7 +174,7 @@ pub fn read(folder: &Path, most: u64) -> Result<Reading> {
     let dataset = Dataset::open(&[folder], ReadOptions { max_open_shards: 2 })?;
     let payloads: Vec<_> = (0..dataset.len().min(most)).map(|row| dataset.read_payload(row)).collect();
     let rows: Vec<u64> = (0..payloads.len() as u64).collect();
-    match dataset.read_payloads(&rows, &Arrangement::default()) {
+    match dataset.read_payloads(&rows, &Arrangement::default(), &mut || Ok(())) {
         Ok(found) => {
             let Places::Rows(starts) = found.places else { panic!("columns where none were asked for") };
             for (one, (start, length)) in payloads.iter().zip(starts.iter().zip(&found.lengths)) {

@@ -1,6 +1,10 @@
 //! The hashes of the format: XXH3 where every read pays, BLAKE3 for digests.
 
-use xxhash_rust::xxh3;
+use std::hash::Hasher as _;
+
+use twox_hash::{XxHash3_64, XxHash3_128};
+
+use super::xxh3::{self, LongHasher};
 
 /// A BLAKE3 digest.
 pub type Digest = [u8; 32];
@@ -22,19 +26,54 @@ pub struct Identity {
 
 /// XXH3-64 of a header or trailer.
 pub fn xxh3_64(data: &[u8]) -> u64 {
-    xxh3::xxh3_64(data)
+    XxHash3_64::oneshot(data)
 }
 
 /// The checksum of one record: stored bytes, keyed by what and where they are.
 pub fn record_checksum(identity: Identity, stored: &[u8]) -> u64 {
-    xxh3::xxh3_64_with_seed(stored, seed(identity))
+    if xxh3::worthwhile(stored.len() as u64) {
+        let mut hasher = LongHasher::new(seed(identity));
+        hasher.update(stored);
+        return hasher.finish();
+    }
+    XxHash3_64::oneshot_with_seed(seed(identity), stored)
 }
 
-/// The same of stored bytes that lie in several places.
-pub fn record_checksum_of_parts(identity: Identity, stored: &[&mut [u8]]) -> u64 {
-    let mut hasher = xxh3::Xxh3::with_seed(seed(identity));
-    stored.iter().for_each(|part| hasher.update(part));
-    hasher.digest()
+/// The same, fed piece by piece.
+pub struct RecordHasher(Implementation);
+
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of one read")]
+enum Implementation {
+    Library(XxHash3_64),
+    Wide(LongHasher),
+}
+
+impl RecordHasher {
+    /// Begins the checksum of a record, which is to be fed all its stored bytes.
+    pub fn new(identity: Identity) -> Self {
+        let seed = seed(identity);
+        RecordHasher(if xxh3::worthwhile(identity.stored_bytes) {
+            Implementation::Wide(LongHasher::new(seed))
+        } else {
+            Implementation::Library(XxHash3_64::with_seed(seed))
+        })
+    }
+
+    /// Adds the next stored bytes.
+    pub fn update(&mut self, stored: &[u8]) {
+        match &mut self.0 {
+            Implementation::Library(hasher) => hasher.write(stored),
+            Implementation::Wide(hasher) => hasher.update(stored),
+        }
+    }
+
+    /// The checksum of everything so far.
+    pub fn finish(&self) -> u64 {
+        match &self.0 {
+            Implementation::Library(hasher) => hasher.finish(),
+            Implementation::Wide(hasher) => hasher.finish(),
+        }
+    }
 }
 
 fn seed(identity: Identity) -> u64 {
@@ -49,22 +88,22 @@ fn seed(identity: Identity) -> u64 {
     for (place, field) in words.chunks_exact_mut(8).zip(fields) {
         place.copy_from_slice(&field.to_le_bytes());
     }
-    xxh3::xxh3_64(&words)
+    XxHash3_64::oneshot(&words)
 }
 
 /// XXH3-128 of a file, fed piece by piece.
 #[derive(Clone, Default)]
-pub struct FileHasher(xxh3::Xxh3Default);
+pub struct FileHasher(XxHash3_128);
 
 impl FileHasher {
     /// Adds the next bytes.
     pub fn update(&mut self, data: &[u8]) {
-        self.0.update(data);
+        self.0.write(data);
     }
 
     /// The hash of everything so far.
     pub fn finish(&self) -> u128 {
-        self.0.digest128()
+        self.0.finish_128()
     }
 }
 
@@ -119,18 +158,20 @@ mod tests {
 
     #[test]
     fn parts_have_the_checksum_of_the_whole() {
-        let identity = Identity { record_key: 1, sample_id: 2, tag: 0, payload_bytes: 3, stored_bytes: 3 };
-        let mut bytes: Vec<u8> = (0..5000u32).map(|n| (n * 7) as u8).collect();
-        for length in [0, 1, 16, 17, 128, 129, 240, 241, 255, 256, 257, 1024, 1025, 5000] {
+        let bytes: Vec<u8> = (0..20_000u32).map(|n| (n * 7) as u8).collect();
+        for length in [0, 1, 16, 17, 128, 129, 240, 241, 255, 256, 257, 1024, 1025, 5000, 8191, 8192, 20_000]
+        {
             for cut in [0, 1, length / 3, length] {
                 let cut = cut.min(length);
+                let stored_bytes = length as u64;
+                let identity =
+                    Identity { record_key: 1, sample_id: 2, tag: 0, payload_bytes: 3, stored_bytes };
                 let whole = record_checksum(identity, &bytes[..length]);
-                let (left, right) = bytes[..length].split_at_mut(cut);
-                assert_eq!(
-                    record_checksum_of_parts(identity, &[left, &mut [], right]),
-                    whole,
-                    "{length} {cut}"
-                );
+                let mut hasher = RecordHasher::new(identity);
+                for part in [&bytes[..cut], &[], &bytes[cut..length]] {
+                    hasher.update(part);
+                }
+                assert_eq!(hasher.finish(), whole, "{length} {cut}");
             }
         }
     }

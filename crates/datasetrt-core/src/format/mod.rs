@@ -11,6 +11,7 @@ pub mod names;
 pub mod record;
 pub mod shard;
 mod wire;
+mod xxh3;
 
 /// The version that this release writes and reads.
 pub const VERSION: u32 = 1;

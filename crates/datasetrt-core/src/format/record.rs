@@ -1,6 +1,6 @@
 //! One record: checksum, tag, length where compressed, stored bytes.
 
-use super::checksum::{Identity, record_checksum, record_checksum_of_parts};
+use super::checksum::{Identity, RecordHasher, record_checksum};
 use super::compression::{self, Compression, Compressor, TAG_RAW};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -139,35 +139,63 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Verifies a raw record whose frame and payload were read to several places.
-pub fn verify_raw(
-    rules: &Rules,
-    sample_id: u64,
-    head: &[u8; RAW_FRAME_BYTES],
-    payload: &[&mut [u8]],
-) -> Result<()> {
-    let tag = head[8];
+/// Verifies a raw record whose frame and payload were read to different places.
+pub fn verify_raw(rules: &Rules, sample_id: u64, head: &[u8; RAW_FRAME_BYTES], payload: &[u8]) -> Result<()> {
+    let identity = raw_identity(rules, sample_id, payload.len() as u64)?;
+    let expected = raw_checksum(sample_id, head)?;
+    judge(&identity, expected, || record_checksum(identity, payload))
+}
+
+/// Verifies a raw record whose payload comes piece by piece, each while it is still in the processor's cache.
+pub struct RawVerifier {
+    identity: Identity,
+    hasher: RecordHasher,
+}
+
+impl RawVerifier {
+    /// Begins with a record of so many bytes of payload.
+    ///
+    /// # Errors
+    ///
+    /// `bad-record` if that is more than the whole cache has.
+    pub fn new(rules: &Rules, sample_id: u64, payload_bytes: u64) -> Result<Self> {
+        let identity = raw_identity(rules, sample_id, payload_bytes)?;
+        Ok(RawVerifier { identity, hasher: RecordHasher::new(identity) })
+    }
+
+    /// Takes the next bytes of the payload.
+    pub fn update(&mut self, piece: &[u8]) {
+        if VERIFIES {
+            self.hasher.update(piece);
+        }
+    }
+
+    /// Compares everything taken so far with the frame.
+    ///
+    /// # Errors
+    ///
+    /// `bad-record` if the frame is not one of a raw record, `record-checksum` if it is one of other bytes.
+    pub fn finish(self, head: &[u8; RAW_FRAME_BYTES]) -> Result<()> {
+        let expected = raw_checksum(self.identity.sample_id, head)?;
+        judge(&self.identity, expected, || self.hasher.finish())
+    }
+}
+
+fn raw_identity(rules: &Rules, sample_id: u64, bytes: u64) -> Result<Identity> {
+    if bytes > rules.max_payload_bytes {
+        return Err(too_long(rules, sample_id, bytes));
+    }
+    let record_key = rules.record_key;
+    Ok(Identity { record_key, sample_id, tag: TAG_RAW, payload_bytes: bytes, stored_bytes: bytes })
+}
+
+/// The checksum in the frame of a raw record.
+fn raw_checksum(sample_id: u64, head: &[u8; RAW_FRAME_BYTES]) -> Result<u64> {
+    let [a, b, c, d, e, f, g, h, tag] = *head;
     if tag != TAG_RAW {
         return Err(bad(sample_id, format!("record tag {tag} does not belong to compression 'none'")));
     }
-    let length = payload.iter().map(|part| part.len() as u64).sum();
-    if length > rules.max_payload_bytes {
-        return Err(too_long(rules, sample_id, length));
-    }
-    let identity = Identity {
-        record_key: rules.record_key,
-        sample_id,
-        tag,
-        payload_bytes: length,
-        stored_bytes: length,
-    };
-    let mut expected = [0; 8];
-    expected.copy_from_slice(&head[..8]);
-    let expected = u64::from_le_bytes(expected);
-    match payload {
-        [whole] => compare(&identity, expected, whole),
-        parts => judge(&identity, expected, || record_checksum_of_parts(identity, parts)),
-    }
+    Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
 }
 
 /// False only in a build that `benchmarks/verification` makes to measure what verification costs. Decided when the

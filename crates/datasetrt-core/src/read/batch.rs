@@ -9,7 +9,8 @@ use super::dataset::Dataset;
 use super::split::Split;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compression::Compression;
-use crate::format::record::{Frame, RAW_FRAME_BYTES, verify_raw};
+use crate::format::record::{Frame, RAW_FRAME_BYTES, RawVerifier, verify_raw};
+use crate::store::file::ReadFile;
 
 /// The payloads of some samples.
 #[derive(Debug)]
@@ -160,16 +161,53 @@ fn read_raw(
     fill(wanted, lengths, arrangement, proceed, |w, _, parts| {
         let shard = w.cache.shard(w.place.shard)?;
         let mut head = [0; RAW_FRAME_BYTES];
-        if let [payload] = parts {
-            let mut pieces = [IoSliceMut::new(&mut head), IoSliceMut::new(payload)];
-            shard.file.read_scattered_at(&mut pieces, w.place.start)?;
-        } else {
-            let payload = parts.iter_mut().map(|part| IoSliceMut::new(part));
-            let mut pieces: Vec<_> = std::iter::once(IoSliceMut::new(&mut head)).chain(payload).collect();
-            shard.file.read_scattered_at(&mut pieces, w.place.start)?;
+        match parts {
+            [payload] if payload.len() <= PIECE_BYTES => {
+                let mut pieces = [IoSliceMut::new(&mut head), IoSliceMut::new(payload)];
+                shard.file.read_scattered_at(&mut pieces, w.place.start)?;
+                verify_raw(w.cache.rules(), w.sample, &head, payload)
+            }
+            parts => read_pieces(w, &shard.file, &mut head, parts),
         }
-        verify_raw(w.cache.rules(), w.sample, &head, parts)
     })
+}
+
+/// So many bytes are read with one system call and then hashed, while they are still in the processor's cache: large
+/// enough for the call not to count, and a fraction of what a core keeps to itself.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// Reads a raw record whose payload is large or cut into parts.
+fn read_pieces(
+    wanted: &Wanted<'_>,
+    file: &ReadFile,
+    head: &mut [u8; RAW_FRAME_BYTES],
+    parts: &mut [&mut [u8]],
+) -> Result<()> {
+    let payload_bytes = parts.iter().map(|part| part.len() as u64).sum();
+    let mut verifier = RawVerifier::new(wanted.cache.rules(), wanted.sample, payload_bytes)?;
+    // The frame comes with the first piece and is not hashed.
+    let mut pieces = Vec::with_capacity(parts.len() + 1);
+    pieces.push(IoSliceMut::new(head));
+    let (mut offset, mut frames, mut held) = (wanted.place.start, 1, 0);
+    let mut read = |pieces: &mut Vec<IoSliceMut<'_>>| -> Result<()> {
+        file.read_scattered_at(pieces, offset)?;
+        offset += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        pieces.drain(..).skip(std::mem::take(&mut frames)).for_each(|piece| verifier.update(&piece));
+        Ok(())
+    };
+    for piece in parts.iter_mut().flat_map(|part| part.chunks_mut(PIECE_BYTES)) {
+        held += piece.len();
+        pieces.push(IoSliceMut::new(piece));
+        if held >= PIECE_BYTES {
+            read(&mut pieces)?;
+            held = 0;
+        }
+    }
+    if !pieces.is_empty() {
+        read(&mut pieces)?;
+    }
+    drop(pieces);
+    verifier.finish(head)
 }
 
 /// With compression the records are read first; their frames say how long the payloads are.
