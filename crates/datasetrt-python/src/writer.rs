@@ -145,8 +145,12 @@ impl Writer {
             queue_bytes,
             replace,
         };
-        let begin = || CoreWriter::begin(options.clone(), Arc::new(Local));
-        let writer = py.detach(begin).or_raise(py)?;
+        let mut raised = None;
+        let mut begin =
+            || CoreWriter::begin_unless(options.clone(), Arc::new(Local), &mut || interrupted(&mut raised));
+        let begun = py.detach(&mut begin);
+        raised.map_or(Ok(()), Err)?;
+        let writer = begun.or_raise(py)?;
         Ok(Writer {
             resumed: writer.resumed(),
             samples: AtomicU64::new(writer.samples()),

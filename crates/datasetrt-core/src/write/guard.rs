@@ -1,5 +1,7 @@
 //! Before a writer touches anything: are the names that it will use free, or its own?
 
+use std::path::Path;
+
 use super::options::WriteOptions;
 use super::publish;
 use super::recognise::{self, Seen};
@@ -24,8 +26,11 @@ pub(super) fn check_target(storage: &dyn Storage, paths: &Paths, options: &Write
     if !storage.exists(&paths.target.join(names::MANIFEST))? {
         return Err(no_cache(paths));
     }
-    // A write that was killed right after its publication may have left its journal.
-    publish::clean_up(storage, paths)?;
+    // A write that was killed right after its publication may have left its journal. One of a rebuild that was
+    // interrupted stays: it is still to be resumed.
+    if publish::is_journal_of(storage, paths, &paths.target)? {
+        publish::clean_up(storage, paths)?;
+    }
     let shown = paths.target.display();
     let message = format!(
         "cache {shown} exists already; open it with open_dataset, reuse it with cache, or choose another name"
@@ -75,7 +80,7 @@ fn with_stranger(paths: &Paths, name: &str) -> Error {
 /// # Errors
 ///
 /// `name-occupied`, naming what is there.
-pub(super) fn check_hidden_names(paths: &Paths, name: &str) -> Result<()> {
+pub(super) fn check_hidden_names(storage: &dyn Storage, paths: &Paths, name: &str) -> Result<()> {
     let root = Folder::open(&paths.root)?;
     let journal = look(&root, name, Part::Journal)?;
     let vouched = journal.as_ref().is_some_and(|seen| {
@@ -83,7 +88,7 @@ pub(super) fn check_hidden_names(paths: &Paths, name: &str) -> Result<()> {
     });
     for part in [Part::Journal, Part::Partial, Part::Replaced] {
         let is_link = root.look(part.file_name(name))? == Some(Entry::Link);
-        if is_link && vouched && is_replaced_link(&root, name, part) {
+        if is_link && vouched && is_replaced_link(storage, paths, &root, name, part)? {
             continue;
         }
         let Some(seen) = look(&root, name, part)? else { continue };
@@ -99,14 +104,24 @@ pub(super) fn check_hidden_names(paths: &Paths, name: &str) -> Result<()> {
 
 /// A rebuild moves a link that had the cache's name to a hidden name. One that died right then leaves it there, with
 /// its journal and the whole new cache: that link, and it alone, is its to move back or to unlink.
-fn is_replaced_link(root: &Folder, name: &str, part: Part) -> bool {
+fn is_replaced_link(
+    storage: &dyn Storage,
+    paths: &Paths,
+    root: &Folder,
+    name: &str,
+    part: Part,
+) -> Result<bool> {
+    let is_new = |name: &str, folder: &Path| {
+        Ok(recognise::is_published(root, name) && publish::is_journal_of(storage, paths, folder)?)
+    };
     match part {
-        Part::Partial => recognise::is_published(root, name),
+        Part::Partial => is_new(name, &paths.target),
         Part::Replaced => {
             let staged = Part::Partial.file_name(name);
-            recognise::is_published(root, name) || recognise::is_published(root, &staged)
+            Ok(is_new(name, &paths.target)?
+                || (root.look(name)?.is_none() && is_new(&staged, &paths.partial)?))
         }
-        Part::Journal | Part::Lock => false,
+        Part::Journal | Part::Lock => Ok(false),
     }
 }
 

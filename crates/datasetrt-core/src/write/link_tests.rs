@@ -40,8 +40,11 @@ fn rebuild(root: &Path, name: &str) -> WriteOptions {
 
 /// Some durable shards of an unfinished write.
 fn interrupt(root: &Path, samples: u64) {
-    let mut writer =
-        Writer::begin(WriteOptions { queue_bytes: 1, ..options(root, "x") }, Arc::new(Local)).unwrap();
+    interrupt_with(options(root, "x"), samples);
+}
+
+fn interrupt_with(options: WriteOptions, samples: u64) {
+    let mut writer = Writer::begin(WriteOptions { queue_bytes: 1, ..options }, Arc::new(Local)).unwrap();
     fill(&mut writer, 0..samples);
     writer.flush().unwrap();
     writer.abort();
@@ -156,6 +159,56 @@ fn links_in_an_unfinished_write_are_refused_and_not_followed() {
 }
 
 #[test]
+fn a_refused_write_keeps_what_a_rebuild_is_resumed_from() {
+    let root = tempfile::tempdir().unwrap();
+    write(options(root.path(), "x"), 300);
+    interrupt_with(rebuild(root.path(), "x"), 3000);
+    let before = files(root.path());
+    let error = Writer::begin(options(root.path(), "x"), Arc::new(Local)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    assert_eq!(files(root.path()), before);
+    let writer = Writer::begin(rebuild(root.path(), "x"), Arc::new(Local)).unwrap();
+    assert!(writer.resumed().samples > 0);
+}
+
+#[test]
+fn a_link_beside_an_interrupted_rebuild_is_refused_and_stays() {
+    for part in [".x.partial", ".x.replaced"] {
+        let (precious, root) = (Precious::new(), tempfile::tempdir().unwrap());
+        write(options(root.path(), "x"), 300);
+        interrupt_with(rebuild(root.path(), "x"), 3000);
+        if root.path().join(part).exists() {
+            fs::rename(root.path().join(part), root.path().join("moved")).unwrap();
+        }
+        symlink(precious.cache(), root.path().join(part)).unwrap();
+        let before = files(root.path());
+        for options in [options(root.path(), "x"), rebuild(root.path(), "x")] {
+            let error = Writer::begin(options, Arc::new(Local)).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::NameOccupied, "{part}: {error}");
+            assert!(error.message().contains(part), "{error}");
+            assert_eq!(files(root.path()), before, "{part}");
+        }
+        precious.assert_whole(part);
+    }
+}
+
+#[test]
+fn an_interrupted_beginning_keeps_what_is_there_to_be_resumed() {
+    let root = tempfile::tempdir().unwrap();
+    interrupt(root.path(), 3000);
+    let before = files(root.path());
+    let mut asked = 0;
+    let mut interrupted = || {
+        asked += 1;
+        asked == 3
+    };
+    let begun = Writer::begin_unless(options(root.path(), "x"), Arc::new(Local), &mut interrupted);
+    assert_eq!(begun.err().map(|e| e.kind()), Some(ErrorKind::Closed));
+    assert_eq!(asked, 3);
+    assert_eq!(files(root.path()), before);
+}
+
+#[test]
 fn a_damaged_shard_is_written_again() {
     let whole = tempfile::tempdir().unwrap();
     write(options(whole.path(), "x"), 3000);
@@ -184,6 +237,7 @@ fn what_others_put_at_a_hidden_name_stays() {
     let plants = [
         (".x.partial/manifest.json", "mine"),
         (".x.partial/shards/000000.bin", "mine"),
+        (".x.partial/index.bin", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0mine"),
         (".x.partial/notes.txt", "mine"),
         (".x.partial", "mine"),
         (".x.journal/identity.json", "mine"),

@@ -73,6 +73,20 @@ impl Writer {
     /// `already-exists` or `name-occupied` if the name is taken, `being-written` if another writer
     /// is at it, `invalid-argument` for options that break a rule, or a failed system call.
     pub fn begin(options: WriteOptions, storage: Arc<dyn Storage>) -> Result<Self> {
+        Self::begin_unless(options, storage, &mut || false)
+    }
+
+    /// As [`Writer::begin`]. What an interrupted write left is read to its end: before each shard `interrupted` is
+    /// asked whether to give up.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::begin`]; `closed` if `interrupted` said so. What is there to be resumed stays.
+    pub fn begin_unless(
+        options: WriteOptions,
+        storage: Arc<dyn Storage>,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Self> {
         options.check()?;
         let mut options = options;
         // Absolute from here on: a source may change the working directory.
@@ -82,11 +96,11 @@ impl Writer {
         let paths = Paths::new(&options.root, &options.name);
         staging::create_root(&*storage, &paths.root)?;
         let lock = WriterLock::acquire(&paths.lock, &options.name)?;
-        guard::check_hidden_names(&paths, &options.name)?;
+        guard::check_hidden_names(&*storage, &paths, &options.name)?;
         publish::recover(&*storage, &paths)?;
         staging::unlink(&*storage, &paths, &paths.partial)?;
         guard::check_target(&*storage, &paths, &options)?;
-        let (shards, last) = staging::adopt(&*storage, &paths, &options.identity())?;
+        let (shards, last) = staging::adopt(&*storage, &paths, &options.identity(), interrupted)?;
         let rows = match &last {
             Some(segment) if options.schema.is_none() => RowBuilder::resume(columns_of(&segment.rows)?)?,
             _ => fresh_rows,

@@ -1,6 +1,7 @@
 //! From durable shards to a cache that readers see. Nobody else knows this order.
 
 use std::io::{BufWriter, Write as _};
+use std::path::Path;
 
 use super::guard;
 use super::options::WriteOptions;
@@ -8,7 +9,7 @@ use super::segment::Segment;
 use super::staging::{self, Paths};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::FileHasher;
-use crate::format::manifest::{Column, FileEntry, Manifest, ShardEntry, record_key};
+use crate::format::manifest::{self, Column, FileEntry, Manifest, ShardEntry, record_key};
 use crate::format::{index, names};
 use crate::metadata::{ColumnType, MetadataWriter, read_segment};
 use crate::store::{Sink, Storage};
@@ -101,6 +102,28 @@ pub(super) fn recover(storage: &dyn Storage, paths: &Paths) -> Result<()> {
         return staging::remove_cache(storage, paths, &paths.replaced);
     }
     storage.publish(&paths.replaced, &paths.target)
+}
+
+/// Whether nothing of the journal is needed any more: it has no identity, so that no write goes on from it, or its
+/// segments state the very shards of the cache in `folder`, which it became.
+///
+/// # Errors
+///
+/// A failed system call.
+pub(super) fn is_journal_of(storage: &dyn Storage, paths: &Paths, folder: &Path) -> Result<bool> {
+    if !storage.exists(&paths.identity())? {
+        return Ok(true);
+    }
+    let bytes = storage.read(&folder.join(names::MANIFEST), manifest::MAX_BYTES)?;
+    let Some((manifest, _)) = bytes.and_then(|bytes| Manifest::decode(&bytes).ok()) else { return Ok(false) };
+    for (ordinal, entry) in (0..).zip(&manifest.shards) {
+        let bytes = storage.read(&paths.segment(ordinal), staging::MAX_SEGMENT_BYTES)?;
+        let segment = bytes.and_then(|bytes| Segment::decode(&bytes).ok());
+        if segment.is_none_or(|segment| segment.entry != *entry) {
+            return Ok(false);
+        }
+    }
+    Ok(!storage.exists(&paths.segment(manifest.shards.len() as u64))?)
 }
 
 /// Removes the journal, and the old cache after a rebuild.

@@ -6,6 +6,7 @@ use super::segment;
 use super::staging::{IDENTITY, SEGMENT_SUFFIX, SHARD_SUFFIX, ordinal};
 use crate::error::Result;
 use crate::format::{index, names, shard};
+use crate::store::file::ReadFile;
 use crate::store::folder::{Entry, Folder};
 
 /// What a hidden folder turned out to be.
@@ -177,9 +178,18 @@ fn head_of(folder: &Folder, name: &OsStr, head: &[u8]) -> Result<Head> {
     file.read_exact_at(&mut found, 0)?;
     Ok(if found == head {
         Head::Ours
-    } else if head.starts_with(&found) || found.iter().all(|byte| *byte == 0) {
+    } else if head.starts_with(&found) || begins_empty(&file)? {
         Head::Torn
     } else {
         Head::Other
     })
+}
+
+/// Whether the file's first sector was never written, as a loss of power may leave it. Another program's file may begin
+/// with a few zeros.
+fn begins_empty(file: &ReadFile) -> Result<bool> {
+    const SECTOR_BYTES: u64 = 512;
+    let mut sector = vec![0; usize::try_from(file.bytes().min(SECTOR_BYTES)).unwrap_or(0)];
+    file.read_exact_at(&mut sector, 0)?;
+    Ok(sector.iter().all(|byte| *byte == 0))
 }

@@ -16,7 +16,7 @@ pub(super) const IDENTITY: &str = "identity.json";
 pub(super) const SEGMENT_SUFFIX: &str = ".segment";
 pub(super) const SHARD_SUFFIX: &str = ".bin";
 const MAX_IDENTITY_BYTES: u64 = 16 << 20;
-const MAX_SEGMENT_BYTES: u64 = 1 << 32;
+pub(super) const MAX_SEGMENT_BYTES: u64 = 1 << 32;
 
 /// The hidden names beside a cache while it is written; see [`Paths`] for what each is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,7 +91,7 @@ impl Paths {
         self.journal.join(format!("{ordinal:06}{SEGMENT_SUFFIX}"))
     }
 
-    fn identity(&self) -> PathBuf {
+    pub(super) fn identity(&self) -> PathBuf {
         self.journal.join(IDENTITY)
     }
 }
@@ -129,9 +129,13 @@ pub(super) fn adopt(
     storage: &dyn Storage,
     paths: &Paths,
     identity: &Identity,
+    interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<(u64, Option<Segment>)> {
-    let durable =
-        if is_resumable(storage, paths, identity)? { durable_shards(storage, paths)? } else { (0, None) };
+    let durable = if is_resumable(storage, paths, identity)? {
+        durable_shards(storage, paths, interrupted)?
+    } else {
+        (0, None)
+    };
     if durable.0 == 0 {
         discard(storage, paths)?;
         create(storage, paths, identity)?;
@@ -166,9 +170,17 @@ fn create(storage: &dyn Storage, paths: &Paths, identity: &Identity) -> Result<(
 
 /// Shards 0, 1, … as long as each has a sound segment and the very bytes that it states: each is read once, because
 /// what became of a file since it was synced only its digest tells.
-fn durable_shards(storage: &dyn Storage, paths: &Paths) -> Result<(u64, Option<Segment>)> {
+fn durable_shards(
+    storage: &dyn Storage,
+    paths: &Paths,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<(u64, Option<Segment>)> {
     let mut last = None;
     for ordinal in 0.. {
+        if interrupted() {
+            let message = "the write was interrupted before it went on; run it again to resume it";
+            return Err(Error::new(ErrorKind::Closed, message));
+        }
         let Some(bytes) = storage.read(&paths.segment(ordinal), MAX_SEGMENT_BYTES)? else {
             return Ok((ordinal, last));
         };

@@ -14,7 +14,7 @@ use datasetrt_core::metadata::Value;
 use datasetrt_core::read::{Cache, Progress, ReadOptions};
 use datasetrt_core::store::Storage;
 use datasetrt_core::store::local::Local;
-use datasetrt_core::write::{WriteOptions, Writer};
+use datasetrt_core::write::{WriteOptions, Writer, clean};
 use datasetrt_core::{ErrorKind, Result};
 
 use model::{Content, PowerStorage, Tree, lay_out};
@@ -121,6 +121,13 @@ fn whole_or_none(path: &Path, case: &str) -> Option<Files> {
 
 /// Writes again after a loss, undisturbed, and compares.
 fn write_again(base: &Path, variant: Variant, expected: &Files, case: &str) -> u64 {
+    let resumed = write_as_well(base, variant, expected, case);
+    assert_eq!(Local.list(&root(base)).unwrap(), ["c"], "{case}: after the next write");
+    resumed
+}
+
+/// The same; what a rebuild that became another cache is resumed from may stay.
+fn write_as_well(base: &Path, variant: Variant, expected: &Files, case: &str) -> u64 {
     // Where the cache is there already, this writer only removes what is left beside it.
     let replace = files(&target(base)) != *expected;
     let resumed = match write(base, &PowerStorage::new(base), variant, replace) {
@@ -132,7 +139,6 @@ fn write_again(base: &Path, variant: Variant, expected: &Files, case: &str) -> u
     };
     let found = whole_or_none(&target(base), case);
     assert!(found.as_ref() == Some(expected), "{case}: the next write gave other files");
-    assert_eq!(Local.list(&root(base)).unwrap(), ["c"], "{case}: after the next write");
     resumed
 }
 
@@ -355,7 +361,16 @@ impl History {
         let (variant, whole) = &variants[self.random.below(variants.len())];
         self.log.push(format!("at last {variant:?}"));
         let case = self.log.join("; ");
-        write_again(self.base.path(), *variant, whole, &case);
+        let base = self.base.path();
+        write_as_well(base, *variant, whole, &case);
+        if Local.list(&root(base)).unwrap() != ["c"] {
+            assert!(
+                root(base).join(".c.journal/identity.json").exists(),
+                "{case}: nothing to resume was kept"
+            );
+            clean(&root(base), false).unwrap();
+            assert_eq!(Local.list(&root(base)).unwrap(), ["c"], "{case}: after cleaning");
+        }
     }
 
     fn write(&mut self, variants: &[(Variant, Files)]) {

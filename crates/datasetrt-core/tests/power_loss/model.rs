@@ -30,13 +30,16 @@ impl Node {
     }
 }
 
+/// A disk writes whole sectors, or nothing of them.
+const SECTOR_BYTES: usize = 512;
+
 /// What becomes of the bytes of a file that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Lost,
     Half,
     Zeros,
-    /// The first half is zeros, the second half is there.
+    /// The sectors of the first half are zeros, the others are there.
     Hole,
     Kept,
 }
@@ -51,7 +54,10 @@ impl Content {
             Content::Lost => bytes[..synced].to_vec(),
             Content::Half => bytes[..synced + rest / 2].to_vec(),
             Content::Zeros => [&bytes[..synced], &vec![0; rest]].concat(),
-            Content::Hole => [&bytes[..synced], &vec![0; rest / 2], &bytes[synced + rest / 2..]].concat(),
+            Content::Hole => {
+                let end = (synced + rest / 2).next_multiple_of(SECTOR_BYTES).min(bytes.len());
+                [&bytes[..synced], &vec![0; end - synced], &bytes[end..]].concat()
+            }
             Content::Kept => bytes.to_vec(),
         }
     }
