@@ -5,8 +5,9 @@ use crate::format::checksum::xxh3_64;
 use crate::metadata::ReadAt;
 use crate::store::file::ReadFile;
 
-/// Small enough that a single cell costs little, large enough that the hashes take a five-hundredth of the file.
-const BLOCK_BYTES: usize = 4096;
+/// Small enough that a single cell costs little more than the system call, large enough that the hashes take a
+/// sixty-fourth of the file.
+const BLOCK_BYTES: usize = 512;
 
 /// Hashes of the blocks of a file, taken while its checksum was compared.
 #[derive(Debug, Default)]
@@ -18,15 +19,16 @@ pub(super) struct BlockHashes {
 
 impl BlockHashes {
     /// Adds the next bytes of the file.
-    pub(super) fn update(&mut self, mut piece: &[u8]) {
-        while !piece.is_empty() {
-            let (part, later) = piece.split_at(piece.len().min(BLOCK_BYTES - self.rest.len()));
-            self.rest.extend_from_slice(part);
-            piece = later;
-            if self.rest.len() == BLOCK_BYTES {
-                self.close();
-            }
+    pub(super) fn update(&mut self, piece: &[u8]) {
+        let missing = if self.rest.is_empty() { 0 } else { BLOCK_BYTES - self.rest.len() };
+        let (first, later) = piece.split_at(piece.len().min(missing));
+        self.rest.extend_from_slice(first);
+        if self.rest.len() == BLOCK_BYTES {
+            self.close();
         }
+        let (whole, last) = later.as_chunks::<BLOCK_BYTES>();
+        self.hashes.extend(whole.iter().map(|block| xxh3_64(block)));
+        self.rest.extend_from_slice(last);
     }
 
     /// Ends the last block.
@@ -53,32 +55,48 @@ impl ReadAt for CheckedFile<'_> {
     }
 
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
-        let mut offset = offset;
-        let mut rest = out;
-        let mut block = [0; BLOCK_BYTES];
-        while !rest.is_empty() {
-            let number = offset / BLOCK_BYTES as u64;
-            let start = number * BLOCK_BYTES as u64;
-            let bytes = usize::try_from(self.bytes().saturating_sub(start)).unwrap_or(BLOCK_BYTES);
-            let whole = block.get_mut(..bytes.min(BLOCK_BYTES)).unwrap_or_default();
+        let within = usize::try_from(offset % BLOCK_BYTES as u64).unwrap_or_default();
+        let before = if within == 0 { 0 } else { (BLOCK_BYTES - within).min(out.len()) };
+        let (first, rest) = out.split_at_mut(before);
+        let whole_bytes = rest.len() / BLOCK_BYTES * BLOCK_BYTES;
+        let (whole, last) = rest.split_at_mut(whole_bytes);
+        self.read_within_block(first, offset)?;
+        // Whole blocks come with one system call, to where they belong.
+        let start = offset + before as u64;
+        if !whole.is_empty() {
             self.file.read_exact_at(whole, start)?;
-            let known = usize::try_from(number).ok().and_then(|at| self.hashes.hashes.get(at));
-            let skipped = usize::try_from(offset - start).unwrap_or(BLOCK_BYTES);
-            let found = whole.get(skipped..).unwrap_or_default();
-            if known != Some(&xxh3_64(whole)) || found.is_empty() {
-                return Err(self.changed(start));
-            }
-            let wanted = found.len().min(rest.len());
-            let (filled, later) = std::mem::take(&mut rest).split_at_mut(wanted);
-            filled.copy_from_slice(found.get(..wanted).unwrap_or_default());
-            rest = later;
-            offset += wanted as u64;
         }
-        Ok(())
+        for (block, number) in whole.as_chunks::<BLOCK_BYTES>().0.iter().zip(start / BLOCK_BYTES as u64..) {
+            self.compare(block, number)?;
+        }
+        self.read_within_block(last, start + whole_bytes as u64)
     }
 }
 
 impl CheckedFile<'_> {
+    /// Reads bytes of one block; all of it is compared.
+    fn read_within_block(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let number = offset / BLOCK_BYTES as u64;
+        let start = number * BLOCK_BYTES as u64;
+        let bytes = usize::try_from(self.bytes().saturating_sub(start)).unwrap_or(BLOCK_BYTES);
+        let mut block = [0; BLOCK_BYTES];
+        let block = block.get_mut(..bytes.min(BLOCK_BYTES)).unwrap_or_default();
+        self.file.read_exact_at(block, start)?;
+        self.compare(block, number)?;
+        let from = usize::try_from(offset - start).unwrap_or(BLOCK_BYTES);
+        let found = block.get(from..).and_then(|found| found.get(..out.len()));
+        out.copy_from_slice(found.ok_or_else(|| self.changed(start))?);
+        Ok(())
+    }
+
+    fn compare(&self, block: &[u8], number: u64) -> Result<()> {
+        let known = usize::try_from(number).ok().and_then(|at| self.hashes.hashes.get(at));
+        if known == Some(&xxh3_64(block)) { Ok(()) } else { Err(self.changed(number * BLOCK_BYTES as u64)) }
+    }
+
     fn changed(&self, offset: u64) -> Error {
         let path = self.file.path();
         let message = format!(
