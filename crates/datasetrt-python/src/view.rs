@@ -93,7 +93,8 @@ impl View {
         Ok(View::new(py.detach(|| self.dataset.select(&rows)).or_raise(py)?))
     }
 
-    fn with_table(&self, py: Python<'_>, stream: PyRecordBatchReader) -> PyResult<Self> {
+    /// The view of an edited table. `filtered` says that rows were left out, and that no value can have changed.
+    fn with_table(&self, py: Python<'_>, stream: PyRecordBatchReader, filtered: bool) -> PyResult<Self> {
         let reader = stream.into_reader()?;
         let schema = reader.schema();
         let failed = |e: ArrowError| {
@@ -103,7 +104,11 @@ impl View {
             )
         };
         let batches = reader.map(|batch| batch.map_err(failed));
-        Ok(View::new(py.detach(|| self.dataset.with_table(&schema, batches)).or_raise(py)?))
+        let made = py.detach(|| match filtered {
+            true => self.dataset.with_rows_of_table(&schema, batches),
+            false => self.dataset.with_table(&schema, batches),
+        });
+        Ok(View::new(made.or_raise(py)?))
     }
 
     fn with_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>) -> PyResult<Self> {

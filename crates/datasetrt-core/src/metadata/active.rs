@@ -119,6 +119,10 @@ pub struct CacheSet {
     schema: SchemaRef,
 }
 
+/// The tables that one operation has loaded so far: one that is not kept in memory is loaded once for all its rows.
+#[derive(Debug, Default)]
+pub(super) struct Tables(Vec<Option<Arc<Table>>>);
+
 /// Addresses of rows, with the tables they point into.
 pub(super) struct Located {
     tables: Vec<Option<Arc<Table>>>,
@@ -200,7 +204,7 @@ impl CacheSet {
     /// `index-out-of-range`, with the row; or what loading a table meets.
     pub fn take(&self, globals: &[u64]) -> Result<RecordBatch> {
         let located = match self.caches.iter().all(|cache| cache.in_memory()) {
-            true => self.addresses(globals)?,
+            true => self.addresses(globals, &mut Tables::default())?,
             false => self.parts(globals)?,
         };
         let columns = (0..self.columns.len()).map(|c| self.gather(c, &located)).collect();
@@ -245,8 +249,9 @@ impl CacheSet {
     }
 
     /// The addresses of global rows; loads the tables of the caches they lie in, and no other.
-    pub(super) fn addresses(&self, globals: &[u64]) -> Result<Located> {
-        let mut tables: Vec<Option<Arc<Table>>> = vec![None; self.caches.len()];
+    pub(super) fn addresses(&self, globals: &[u64], tables: &mut Tables) -> Result<Located> {
+        let Tables(tables) = tables;
+        tables.resize(self.caches.len(), None);
         let mut spots: Vec<Spot> = Vec::with_capacity(globals.len());
         for global in globals {
             let out_of_range = || self.out_of_range(*global);
@@ -262,7 +267,7 @@ impl CacheSet {
             let hint = spots.last().map_or(0, |spot| spot.chunk);
             spots.push(Spot { source, ..table.spot(sample, hint)? });
         }
-        Ok(Located { tables, spots })
+        Ok(Located { tables: tables.clone(), spots })
     }
 
     /// One unified column in every table that was loaded and has it.

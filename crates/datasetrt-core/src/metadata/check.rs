@@ -14,7 +14,7 @@ use arrow_cast::display::array_value_to_string;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 
-use super::active::{CacheSet, Rows, Selection};
+use super::active::{CacheSet, Rows, Selection, Tables};
 use super::gather::{Chunks, Spot, first_difference, value_at};
 use super::types::{ColumnType, MAX_BATCH_ROWS, Value};
 use super::wording::{quote, shorten, show};
@@ -37,7 +37,30 @@ impl CacheSet {
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
     ) -> Result<Selection> {
-        let mut check = Check::new(self, schema)?;
+        self.checked(schema, batches, true)
+    }
+
+    /// As [`check`](Self::check), of rows that were left out of the exported table by code that changes no value:
+    /// stored columns are not compared again.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check), but for values.
+    pub fn check_rows(
+        &self,
+        schema: &Schema,
+        batches: impl IntoIterator<Item = Result<RecordBatch>>,
+    ) -> Result<Selection> {
+        self.checked(schema, batches, false)
+    }
+
+    fn checked(
+        &self,
+        schema: &Schema,
+        batches: impl IntoIterator<Item = Result<RecordBatch>>,
+        compared: bool,
+    ) -> Result<Selection> {
+        let mut check = Check { compared, ..Check::new(self, schema)? };
         for batch in batches {
             check.batch(schema, &batch?)?;
         }
@@ -60,6 +83,9 @@ struct Check<'a> {
     set: &'a CacheSet,
     layout: Layout,
     cache_numbers: HashMap<&'a str, usize>,
+    /// Whether stored columns are compared.
+    compared: bool,
+    tables: Tables,
     rows_seen: u64,
     rows: RowCollector,
     weights: WeightCollector,
@@ -73,6 +99,8 @@ impl<'a> Check<'a> {
             set,
             layout: Layout::new(set, schema)?,
             cache_numbers: ids.enumerate().map(|(number, id)| (id, number)).collect(),
+            compared: true,
+            tables: Tables::default(),
             rows_seen: 0,
             rows: RowCollector::default(),
             weights: WeightCollector::default(),
@@ -107,7 +135,9 @@ impl<'a> Check<'a> {
 
     fn slice(&mut self, slice: &RecordBatch) -> Result<()> {
         let globals = self.globals(slice)?;
-        self.stored(slice, &globals)?;
+        if self.compared {
+            self.stored(slice, &globals)?;
+        }
         if let Some(place) = self.layout.weight {
             self.weights(column(slice, place)?)?;
         }
@@ -116,8 +146,8 @@ impl<'a> Check<'a> {
     }
 
     /// Compares every stored column with what the caches hold in these rows.
-    fn stored(&self, slice: &RecordBatch, globals: &[u64]) -> Result<()> {
-        let at = self.set.addresses(globals)?;
+    fn stored(&mut self, slice: &RecordBatch, globals: &[u64]) -> Result<()> {
+        let at = self.set.addresses(globals, &mut self.tables)?;
         let columns = self.set.columns().iter().zip(&self.layout.stored);
         for (number, (stored, place)) in columns.enumerate() {
             let found = cast(column(slice, *place)?, &stored.ty.arrow()).map_err(unusable)?;

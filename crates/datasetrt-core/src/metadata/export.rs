@@ -8,17 +8,18 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArr
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use super::active::{CacheSet, Located, Selection};
+use super::active::{CacheSet, Located, Selection, Tables};
 use super::types::MAX_BATCH_ROWS;
 use crate::error::{Error, ErrorKind, Result};
 
-/// An iterator over the batches of an active table; at most [`MAX_BATCH_ROWS`] rows at a time
-/// are in memory.
+/// An iterator over the batches of an active table; beside the stored tables themselves, at most
+/// [`MAX_BATCH_ROWS`] rows at a time are in memory.
 #[derive(Debug)]
 pub struct Export {
     set: Arc<CacheSet>,
     selection: Selection,
     schema: SchemaRef,
+    tables: Tables,
     next: u64,
     len: u64,
 }
@@ -40,7 +41,7 @@ impl Export {
             }
         }
         let schema = schema(&set, &selection);
-        Ok(Export { set, selection, schema, next: 0, len })
+        Ok(Export { set, selection, schema, tables: Tables::default(), next: 0, len })
     }
 
     /// The schema of every batch.
@@ -48,12 +49,12 @@ impl Export {
         &self.schema
     }
 
-    fn batch(&self, start: u64, count: usize) -> Result<RecordBatch> {
+    fn batch(&mut self, start: u64, count: usize) -> Result<RecordBatch> {
         let total = self.set.rows();
         let range = start..start.saturating_add(count as u64);
         let globals: Option<Vec<u64>> = range.map(|place| self.selection.rows.get(place, total)).collect();
         let globals = globals.ok_or_else(|| bug("rows end early"))?;
-        let at = self.set.addresses(&globals)?;
+        let at = self.set.addresses(&globals, &mut self.tables)?;
         let mut columns = vec![self.cache_ids(&at)?, self.sample_ids(&globals, &at)?];
         columns.extend((0..self.set.columns().len()).map(|c| self.set.gather(c, &at)));
         // Fits: weights and extra columns are in memory and have `len` rows.

@@ -180,6 +180,16 @@ impl Dataset {
         self.restore(self.set.check(schema, batches.into_iter().map(sound))?)
     }
 
+    /// The same of rows of the exported table that somebody left out others of, without a change of any value:
+    /// stored columns are not compared again.
+    pub fn with_rows_of_table(
+        &self,
+        schema: &Schema,
+        batches: impl IntoIterator<Item = Result<RecordBatch>>,
+    ) -> Result<Self> {
+        self.restore(self.set.check_rows(schema, batches)?)
+    }
+
     /// The view of a selection that was made for the same caches.
     pub fn restore(&self, selection: Selection) -> Result<Self> {
         let total = self.set.rows();

@@ -272,9 +272,13 @@ class CachedDataset(Loadable[T_co]):
             >>> hard[0].metadata["label"], hard.metadata.columns[-1]
             (9, 'note')
         """
+        return self._with_table(frame, filtered=False)
+
+    def _with_table(self, frame: pl.DataFrame | ArrowStream, filtered: bool) -> CachedDataset[T_co]:
+        """The view of an edited table; of one that rows were only left out of, no stored value is looked at."""
         stream = exportable(frame, self._view.schema)
         try:
-            return self._derived(self._view.with_table(stream))
+            return self._derived(self._view.with_table(stream, filtered))
         except DatasetRTError:
             raise
         except (TypeError, ValueError) as error:
@@ -316,7 +320,7 @@ class CachedDataset(Loadable[T_co]):
             raise InvalidInputError(
                 f"the filter leaves none of {len(self)} rows; loosen it, or look at ds.metadata", kind="empty"
             )
-        return self.with_metadata(kept)
+        return self._with_table(kept, filtered=True)
 
     def head(self, n: int = 5) -> CachedDataset[T_co]:
         """A view of the first ``n`` rows, or of all if there are fewer.

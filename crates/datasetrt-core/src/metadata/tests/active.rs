@@ -136,6 +136,33 @@ fn only_tables_that_are_needed_are_loaded() {
 }
 
 #[test]
+fn an_operation_loads_each_table_once() {
+    let long: Vec<i64> = (0..2 * MAX_BATCH_ROWS as i64 + 5).collect();
+    let source = lazy(&ints("x", &long), A, false);
+    let set = Arc::new(CacheSet::new(vec![source.clone()]).unwrap());
+    let export = Export::new(Arc::clone(&set), Selection::all()).unwrap();
+    let schema = Arc::clone(export.schema());
+    let batches: Vec<_> = export.collect();
+    assert_eq!((batches.len(), *source.loads.lock().unwrap()), (3, 1));
+    set.check(&schema, batches).unwrap();
+    assert_eq!(*source.loads.lock().unwrap(), 2);
+}
+
+#[test]
+fn rows_that_were_only_left_out_are_not_compared() {
+    let source = lazy(&ints("x", &[1, 2, 3]), A, false);
+    let set = Arc::new(CacheSet::new(vec![source.clone()]).unwrap());
+    let whole = exported(&set, Selection::all());
+    let loads = *source.loads.lock().unwrap();
+    let selection = set.check_rows(&whole.schema(), [Ok(whole.slice(1, 2))]).unwrap();
+    assert!(matches!(selection.rows, Rows::Range { start: 1, len: 2 }));
+    assert_eq!(*source.loads.lock().unwrap(), loads);
+    let one_column = whole.project(&[0, 1]).unwrap();
+    let error = set.check_rows(&one_column.schema(), [Ok(one_column)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidTable, "{error}");
+}
+
+#[test]
 fn an_export_ends_with_its_first_error() {
     let long: Vec<i64> = (0..MAX_BATCH_ROWS as i64 + 5).collect();
     let set = Arc::new(CacheSet::new(vec![lazy(&ints("x", &long), A, true)]).unwrap());
