@@ -25,7 +25,7 @@ SWITCH = "DATASETRT_BENCH_WITHOUT_VERIFICATION"
 SUFFIX = "+unverified"
 #: The one that verifies is built last: it stays in cargo's target folder.
 BUILDS = ("without", "with")
-#: An epoch may take 20 ms, which anything else that the machine does can double: the best of many is repeatable.
+#: An epoch may take 20 ms, which anything else on the machine can double: the best of many is repeatable.
 MEASURED_SECONDS = 2.0
 
 
@@ -193,7 +193,7 @@ def payload_of(number: int, length: int) -> bytes:
 
 
 def measure(data: Path, name: str) -> dict[str, float]:
-    """Samples a second and CPU seconds an epoch: the best epoch of two seconds, after a warm-up that checks payloads."""
+    """Samples a second and CPU seconds an epoch: the best of two seconds, after one that checks."""
     import datasetrt as drt
 
     work = WORKLOADS[name]

@@ -8,11 +8,12 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
+use datasetrt_core::metadata::Value;
 use datasetrt_core::read::Dataset;
 use numpy::{PyArray1, ToPyArray};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
 use crate::error::{OrRaise as _, invalid};
 
@@ -22,6 +23,8 @@ pub(crate) struct Lazy {
     rows: Vec<u64>,
     pub(crate) globals: Vec<u64>,
     loaded: PyOnceLock<RecordBatch>,
+    /// The columns' names as Python has them, once a row was made.
+    names: PyOnceLock<Vec<Py<PyString>>>,
     /// Tells the stream to read it ahead from now on.
     wanted: Arc<AtomicBool>,
 }
@@ -41,7 +44,7 @@ impl Lazy {
             _ = loaded.set(py, known);
         }
         let (dataset, wanted) = (Arc::clone(dataset), Arc::clone(wanted));
-        Arc::new(Lazy { dataset, rows: rows.to_vec(), globals, loaded, wanted })
+        Arc::new(Lazy { dataset, rows: rows.to_vec(), globals, loaded, names: PyOnceLock::new(), wanted })
     }
 
     pub(crate) fn dataset(&self) -> &Arc<Dataset> {
@@ -59,15 +62,65 @@ impl Lazy {
             py.detach(|| self.dataset.metadata(&self.rows, &self.globals)).or_raise(py)
         })
     }
+
+    /// One row as a dict of its own.
+    pub(crate) fn row<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyDict>> {
+        let batch = self.get(py)?;
+        let names = self.names.get_or_init(py, || names_of(py, batch));
+        row_of(py, names, batch, row)
+    }
+}
+
+/// One row of a dataset as a dict, if its metadata is in memory already.
+pub(crate) fn row_in_memory<'py>(
+    py: Python<'py>,
+    dataset: &Dataset,
+    global: u64,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let dict = PyDict::new(py);
+    let mut added = Ok(());
+    let cell = |name: &str, value: Value<'_>| {
+        if added.is_ok() {
+            let value = of_value(py, value);
+            added = value.and_then(|value| dict.set_item(PyString::intern(py, name), value));
+        }
+    };
+    let found = dataset.visit_metadata(global, cell).or_raise(py)?;
+    added?;
+    Ok(found.then_some(dict))
+}
+
+fn of_value<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Value::Null => py.None().into_bound(py),
+        Value::Bool(value) => PyBool::new(py, value).to_owned().into_any(),
+        Value::Int(value) => value.into_pyobject(py)?.into_any(),
+        Value::Float(value) => value.into_pyobject(py)?.into_any(),
+        Value::Str(value) => PyString::new(py, value).into_any(),
+    })
 }
 
 /// One row as a dict of names to Python values.
 pub(crate) fn row<'py>(py: Python<'py>, batch: &RecordBatch, row: usize) -> PyResult<Bound<'py, PyDict>> {
+    row_of(py, &names_of(py, batch), batch, row)
+}
+
+fn row_of<'py>(
+    py: Python<'py>,
+    names: &[Py<PyString>],
+    batch: &RecordBatch,
+    row: usize,
+) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        dict.set_item(PyString::intern(py, field.name()), value(py, column, row)?)?;
+    for (name, column) in names.iter().zip(batch.columns()) {
+        dict.set_item(name, value(py, column, row)?)?;
     }
     Ok(dict)
+}
+
+fn names_of(py: Python<'_>, batch: &RecordBatch) -> Vec<Py<PyString>> {
+    let fields = batch.schema_ref().fields().iter();
+    fields.map(|field| PyString::intern(py, field.name()).unbind()).collect()
 }
 
 fn value<'py>(py: Python<'py>, column: &ArrayRef, row: usize) -> PyResult<Bound<'py, PyAny>> {

@@ -75,15 +75,20 @@ impl CachedSample {
         })
     }
 
+    /// What [`CachedSample::metadata`] is a copy of, where the row has to be read.
     fn load_metadata(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        Ok(match &self.row {
-            Row::Given => PyDict::new(py).unbind(),
-            Row::Batch { batch, row } => metadata::row(py, batch.get(py)?, *row)?.unbind(),
-            Row::Dataset { dataset, row, global } => {
-                let batch = py.detach(|| dataset.metadata(&[*row], &[*global])).or_raise(py)?;
-                metadata::row(py, &batch, 0)?.unbind()
-            }
-        })
+        let Row::Dataset { dataset, row, global } = &self.row else { return Ok(PyDict::new(py).unbind()) };
+        let batch = py.detach(|| dataset.metadata(&[*row], &[*global])).or_raise(py)?;
+        Ok(metadata::row(py, &batch, 0)?.unbind())
+    }
+
+    /// The metadata as a dict of its own, where no file need be read for it.
+    fn metadata_in_memory<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        match &self.row {
+            Row::Given => Ok(None),
+            Row::Batch { batch, row } => batch.row(py, *row).map(Some),
+            Row::Dataset { dataset, global, .. } => metadata::row_in_memory(py, dataset, *global),
+        }
     }
 
     fn load_cache_id(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
@@ -148,7 +153,10 @@ impl CachedSample {
     ///     {'label': 2, 'split': 'train'}
     #[getter]
     fn metadata(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        // A copy: what a caller changes in it is not changed in the sample.
+        // Made anew or copied: what a caller changes in it is not changed in the sample.
+        if let Some(metadata) = self.metadata_in_memory(py)? {
+            return Ok(metadata.unbind());
+        }
         Ok(self.metadata.get_or_try_init(py, || self.load_metadata(py))?.bind(py).copy()?.unbind())
     }
 

@@ -34,6 +34,28 @@ impl View {
     }
 }
 
+/// What is smaller is copied once more rather than letting go of the interpreter twice.
+const WORTH_ITS_PLACE: usize = 32 << 10;
+
+impl View {
+    /// The payload of a global row. A large one is read to where Python has it.
+    fn payload<'py>(&self, py: Python<'py>, global: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let read = || -> datasetrt_core::Result<_> {
+            let wanted = self.dataset.find(global)?;
+            match wanted.known_length()?.filter(|length| *length > WORTH_ITS_PLACE) {
+                Some(length) => Ok(Err((wanted, length))),
+                None => wanted.read().map(Ok),
+            }
+        };
+        match py.detach(read).or_raise(py)? {
+            Ok(payload) => Ok(PyBytes::new(py, &payload)),
+            Err((wanted, length)) => {
+                PyBytes::new_with(py, length, |payload| py.detach(|| wanted.read_into(payload)).or_raise(py))
+            }
+        }
+    }
+}
+
 #[pymethods]
 impl View {
     #[staticmethod]
@@ -59,12 +81,8 @@ impl View {
 
     fn sample(&self, py: Python<'_>, index: i64) -> PyResult<CachedSample> {
         let row = input::row(py, index, self.dataset.len())?;
-        let read = || {
-            let global = self.dataset.global(row)?;
-            Ok((global, self.dataset.read_payload(global)?))
-        };
-        let (global, payload) = py.detach(read).or_raise(py)?;
-        let data = PyBytes::new(py, &payload);
+        let global = self.dataset.global(row).or_raise(py)?;
+        let data = self.payload(py, global)?;
         CachedSample::new(py, &data, Row::Dataset { dataset: Arc::clone(&self.dataset), row, global })
     }
 

@@ -12,7 +12,7 @@ use arrow_schema::SchemaRef;
 
 use super::gather::{Chunks, Spot, gather};
 use super::table::Table;
-use super::types::{ColumnInfo, ColumnType, arrow_schema};
+use super::types::{ColumnInfo, ColumnType, Value, arrow_schema};
 use crate::error::{Error, ErrorKind, Result, invalid};
 
 /// A cache as metadata sees it. The table may be loaded when it is first asked for.
@@ -32,6 +32,10 @@ pub trait TableSource: Send + Sync {
     /// Whether the table stays in memory once it was asked for.
     fn in_memory(&self) -> bool {
         true
+    }
+    /// The table, if it is in memory already: loads nothing.
+    fn loaded(&self) -> Option<Arc<Table>> {
+        None
     }
     /// The rows of some samples alone, in that order, as a table; for caches that do not keep the whole one.
     ///
@@ -211,6 +215,23 @@ impl CacheSet {
         let options = RecordBatchOptions::new().with_row_count(Some(globals.len()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
             .map_err(|e| Error::new(ErrorKind::Bug, format!("taken rows form no batch: {e}")))
+    }
+
+    /// Hands out the stored cells of one global row, in the order of the columns, where they are in memory already.
+    /// False, and none handed out, where they would have to be loaded: [`take`](Self::take) does that.
+    ///
+    /// # Errors
+    ///
+    /// `index-out-of-range`, with the row.
+    pub fn visit(&self, global: u64, mut cell: impl FnMut(&str, Value<'_>)) -> Result<bool> {
+        let (source, sample) = self.locate(global).ok_or_else(|| self.out_of_range(global))?;
+        let Some(table) = self.caches.get(source).and_then(|cache| cache.loaded()) else { return Ok(false) };
+        let spot = table.spot(sample, 0)?;
+        for (column, places) in self.columns.iter().zip(&self.places) {
+            let chunks = places.get(source).copied().flatten().and_then(|place| table.chunks(place));
+            cell(&column.name, chunks.map_or(Value::Null, |chunks| chunks.value(spot)));
+        }
+        Ok(true)
     }
 
     /// Addresses of global rows in tables that may hold nothing else.

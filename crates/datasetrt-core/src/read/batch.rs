@@ -10,7 +10,7 @@ use super::split::Split;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compression::Compression;
 use crate::format::record::{Frame, RAW_FRAME_BYTES, RawVerifier, verify_raw};
-use crate::store::file::ReadFile;
+use crate::store::file::{ReadFile, zeroed};
 
 /// The payloads of some samples.
 #[derive(Debug)]
@@ -64,13 +64,58 @@ pub struct Failure {
 }
 
 /// A record on its way: of which cache, which sample, where.
-struct Wanted<'a> {
+pub struct Wanted<'a> {
     cache: &'a Cache,
     sample: u64,
     place: Place,
 }
 
 impl Wanted<'_> {
+    /// The length of the payload, if it is known before anything is read.
+    ///
+    /// # Errors
+    ///
+    /// `invalid-argument` if it is more than an address space holds.
+    pub fn known_length(&self) -> Result<Option<usize>> {
+        match self.cache.manifest().compression {
+            Compression::None => self.payload_length().map(Some),
+            Compression::Lz4 | Compression::Zstd { .. } => Ok(None),
+        }
+    }
+
+    /// The payload, verified.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        match self.known_length()? {
+            Some(length) => {
+                let mut payload = zeroed(length as u64, &self.cache.shard_path(self.place.shard))?;
+                self.read_into(&mut payload)?;
+                Ok(payload)
+            }
+            None => {
+                let record = read_record(self)?;
+                unpack(self, &record).map_err(|e| self.explain(&e))
+            }
+        }
+    }
+
+    /// Reads the payload, verified, to where it shall be; `payload` has the [known length](Self::known_length).
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read. What is in `payload` then means nothing.
+    pub fn read_into(&self, payload: &mut [u8]) -> Result<()> {
+        read_raw_record(self, &mut [payload]).map_err(|e| self.explain(&e))
+    }
+
+    /// Of a record that is not compressed.
+    fn payload_length(&self) -> Result<usize> {
+        Ok(self.length()?.saturating_sub(RAW_FRAME_BYTES))
+    }
+
     fn length(&self) -> Result<usize> {
         usize::try_from(self.place.end - self.place.start).map_err(|_| self.too_large())
     }
@@ -123,12 +168,15 @@ impl Dataset {
     ///
     /// Why the sample cannot be read.
     pub fn read_payload(&self, global: u64) -> Result<Vec<u8>> {
-        let wanted = self.find(global)?;
-        let record = read_record(&wanted)?;
-        unpack(&wanted, &record).map_err(|e| wanted.explain(&e))
+        self.find(global)?.read()
     }
 
-    fn find(&self, global: u64) -> Result<Wanted<'_>> {
+    /// Where the record of a global row lies; reads nothing of it.
+    ///
+    /// # Errors
+    ///
+    /// `index-out-of-range`, or what is wrong with the index.
+    pub fn find(&self, global: u64) -> Result<Wanted<'_>> {
         let (cache, sample) = self.locate(global)?;
         Ok(Wanted { cache, sample, place: cache.place(sample)? })
     }
@@ -138,15 +186,14 @@ fn unpack(wanted: &Wanted<'_>, record: &[u8]) -> Result<Vec<u8>> {
     let frame = Frame::parse(wanted.cache.rules(), wanted.sample, record)?;
     // Before the allocation: a damaged length must not cost memory.
     frame.verify()?;
-    let mut payload =
-        crate::store::file::zeroed(frame.payload_bytes(), &wanted.cache.shard_path(wanted.place.shard))?;
+    let mut payload = zeroed(frame.payload_bytes(), &wanted.cache.shard_path(wanted.place.shard))?;
     frame.unpack(&mut payload)?;
     Ok(payload)
 }
 
 fn read_record(wanted: &Wanted<'_>) -> Result<Vec<u8>> {
     let shard = wanted.cache.shard(wanted.place.shard).map_err(|e| wanted.explain(&e))?;
-    let mut record = crate::store::file::zeroed(wanted.place.end - wanted.place.start, shard.file.path())?;
+    let mut record = zeroed(wanted.place.end - wanted.place.start, shard.file.path())?;
     shard.file.read_exact_at(&mut record, wanted.place.start).map_err(|e| wanted.explain(&e))?;
     Ok(record)
 }
@@ -157,19 +204,22 @@ fn read_raw(
     arrangement: &Arrangement,
     proceed: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Payloads, Failure> {
-    let lengths = each(wanted, |w| Ok(w.length()?.saturating_sub(RAW_FRAME_BYTES)))?;
-    fill(wanted, lengths, arrangement, proceed, |w, _, parts| {
-        let shard = w.cache.shard(w.place.shard)?;
-        let mut head = [0; RAW_FRAME_BYTES];
-        match parts {
-            [payload] if payload.len() <= PIECE_BYTES => {
-                let mut pieces = [IoSliceMut::new(&mut head), IoSliceMut::new(payload)];
-                shard.file.read_scattered_at(&mut pieces, w.place.start)?;
-                verify_raw(w.cache.rules(), w.sample, &head, payload)
-            }
-            parts => read_pieces(w, &shard.file, &mut head, parts),
+    let lengths = each(wanted, |w| w.payload_length())?;
+    fill(wanted, lengths, arrangement, proceed, |w, _, parts| read_raw_record(w, parts))
+}
+
+/// Reads the payload of a record that is not compressed into parts which have its length together.
+fn read_raw_record(wanted: &Wanted<'_>, parts: &mut [&mut [u8]]) -> Result<()> {
+    let shard = wanted.cache.shard(wanted.place.shard)?;
+    let mut head = [0; RAW_FRAME_BYTES];
+    match parts {
+        [payload] if payload.len() <= PIECE_BYTES => {
+            let mut pieces = [IoSliceMut::new(&mut head), IoSliceMut::new(payload)];
+            shard.file.read_scattered_at(&mut pieces, wanted.place.start)?;
+            verify_raw(wanted.cache.rules(), wanted.sample, &head, payload)
         }
-    })
+        parts => read_pieces(wanted, &shard.file, &mut head, parts),
+    }
 }
 
 /// So many bytes are read with one system call and then hashed, while they are still in the processor's cache: large

@@ -257,6 +257,10 @@ impl TableSource for Cache {
         Ok(table)
     }
 
+    fn loaded(&self) -> Option<Arc<Table>> {
+        self.table.load_full()
+    }
+
     fn in_memory(&self) -> bool {
         self.metadata.bytes() <= RESIDENT_METADATA_BYTES
     }

@@ -11,7 +11,7 @@ use arrow_select::take::take_record_batch;
 use super::cache::{Cache, ReadOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::Digest;
-use crate::metadata::{CacheSet, Export, Rows, Selection, TableSource, deliverable, digest};
+use crate::metadata::{CacheSet, Export, Rows, Selection, TableSource, Value, deliverable, digest};
 
 /// An immutable view; cheap to clone, shared by threads and by forked processes.
 #[derive(Clone)]
@@ -115,6 +115,12 @@ impl Dataset {
             None => Ok(stored),
             Some(extra) => beside(&stored, &take_rows(extra, rows)?),
         }
+    }
+
+    /// Hands out the metadata of one row, cell by cell, where it is in memory already and nothing was added to it;
+    /// false, and nothing handed out, otherwise: [`metadata`](Self::metadata) has it.
+    pub fn visit_metadata(&self, global: u64, cell: impl FnMut(&str, Value<'_>)) -> Result<bool> {
+        if self.delivered.is_some() { Ok(false) } else { self.set.visit(global, cell) }
     }
 
     /// The rows `start`, `start + step`, …, `count` of them.

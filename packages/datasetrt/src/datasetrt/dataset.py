@@ -275,7 +275,7 @@ class CachedDataset(Loadable[T_co]):
         return self._with_table(frame, filtered=False)
 
     def _with_table(self, frame: pl.DataFrame | ArrowStream, filtered: bool) -> CachedDataset[T_co]:
-        """The view of an edited table; of one that rows were only left out of, no stored value is looked at."""
+        """The view of an edited table. If it was only filtered, stored values are not compared again."""
         stream = exportable(frame, self._view.schema)
         try:
             return self._derived(self._view.with_table(stream, filtered))
