@@ -49,13 +49,13 @@ def test_what_cannot_be_called_is_refused(records: drt.CachedDataset, how: Any) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": 3}, "columns = 3 is a int; give a list of names"),
+        ({"columns": 3}, "columns = 3 is an int; give a list of names"),
         ({"columns": None}, "columns = None is a NoneType"),
         ({"columns": "label"}, r"give a list of names: \['label'\]"),
-        ({"columns": ["label", 3]}, "columns has 3, a int"),
-        ({"include_index": 3}, "include_index = 3 is a int; give the name"),
-        ({"mask_key": 3}, "mask_key = 3 is a int; give the name"),
-        ({"fill": 3}, "fill = 3 is a int; give a dict"),
+        ({"columns": ["label", 3]}, "columns has 3, an int"),
+        ({"include_index": 3}, "include_index = 3 is an int; give the name"),
+        ({"mask_key": 3}, "mask_key = 3 is an int; give the name"),
+        ({"fill": 3}, "fill = 3 is an int; give a dict"),
         ({"fill": ["label"], "columns": ["label"]}, "fill = .* is a list; give a dict"),
     ],
 )
@@ -66,7 +66,7 @@ def test_names_are_names(records: drt.CachedDataset, options: dict[str, Any], me
 
 
 def test_the_name_of_substitutes_is_a_name(records: drt.CachedDataset) -> None:
-    with pytest.raises(drt.InvalidInputError, match="substituted_key = 3 is a int"):
+    with pytest.raises(drt.InvalidInputError, match="substituted_key = 3 is an int"):
         drtt.NativeLoader(records, 8, decode=RECORD, substituted_key=3)  # type: ignore[arg-type]
 
 

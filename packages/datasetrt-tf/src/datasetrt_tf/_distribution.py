@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._frameworks import tensorflow
 from ._options import BatchOptions, Start, assembled
@@ -62,9 +63,7 @@ def distributed(
     """
     tf = tensorflow("distributed")
     if not isinstance(strategy, tf.distribute.Strategy):
-        raise invalid(
-            f"strategy = {strategy!r} is a {type(strategy).__name__}; give a tf.distribute.Strategy"
-        )
+        raise invalid(f"strategy = {strategy!r} is {a_type(strategy)}; give a tf.distribute.Strategy")
     replicas = strategy.num_replicas_in_sync
     if uneven not in (None, "pad", "drop"):
         raise invalid(f"uneven = {uneven!r} is not for replicas, which step together; use 'pad' or 'drop'")

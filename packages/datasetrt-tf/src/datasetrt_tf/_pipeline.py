@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 import numpy as np
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from . import _handles as handles
 from . import _specs as specs
@@ -310,9 +311,7 @@ def check_pair(assembly: Assembly, inputs: Names, targets: Names | None) -> None
         raise invalid("inputs and targets are names of columns; let decode return a dict")
     for what, names in (("inputs", inputs), ("targets", () if targets is None else targets)):
         if not isinstance(names, Sequence):
-            raise invalid(
-                f"{what} = {names!r} is a {type(names).__name__}; give the name of a column or a list"
-            )
+            raise invalid(f"{what} = {names!r} is {a_type(names)}; give the name of a column or a list")
         if what == "inputs" and not names:
             raise invalid(f"inputs = {names!r} names no column; give at least one")
         for name in [names] if isinstance(names, str) else names:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._order import invalid
 
@@ -185,7 +186,7 @@ def whole(what: str, value: object, low: int) -> int:
         InvalidInputError: It is no whole number, or smaller.
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a whole number")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give a whole number")
     number = int(value.__index__())
     if number < low:
         raise invalid(f"{what} = {number} is out of range; give a whole number of at least {low}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 
 def invalid(message: str) -> drt.InvalidInputError:
@@ -25,7 +26,7 @@ def choice(what: str, value: object, choices: tuple[str, ...]) -> None:
 def flag(what: str, value: object) -> None:
     """Refuse anything but True and False."""
     if not isinstance(value, bool):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give True or False")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give True or False")
 
 
 def count(what: str, value: object) -> None:
@@ -43,7 +44,7 @@ def workers(what: str, value: object) -> None:
 def column_name(what: str, value: object) -> None:
     """Refuse what is no name of a column; None is none."""
     if value is not None and not isinstance(value, str):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give the name of a column")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give the name of a column")
 
 
 def column_names(what: str, value: object) -> tuple[str, ...]:
@@ -51,18 +52,18 @@ def column_names(what: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         raise invalid(f"{what} = {value!r} is a str; give a list of names: [{value!r}]")
     if not isinstance(value, Iterable):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a list of names")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give a list of names")
     listed = tuple(value)
     for each in listed:
         if not isinstance(each, str):
-            raise invalid(f"{what} has {each!r}, a {type(each).__name__}; give a list of names")
+            raise invalid(f"{what} has {each!r}, {a_type(each)}; give a list of names")
     return listed
 
 
 def mapping(what: str, value: object) -> None:
     """Refuse what is no mapping; None is none."""
     if value is not None and not isinstance(value, Mapping):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a dict of column to value")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give a dict of column to value")
 
 
 def decoder(dataset: drt.CachedDataset, decode: object) -> None:

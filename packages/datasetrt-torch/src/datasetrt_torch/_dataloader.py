@@ -7,6 +7,7 @@ from typing import Any, Literal
 from torch.utils.data import DataLoader
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._checks import count, invalid, workers
 from ._collate import collate
@@ -68,7 +69,7 @@ def make_dataloader(
     """
     if not isinstance(dataset, TorchDataset):
         raise invalid(
-            f"dataset is a {type(dataset).__name__}; give a TorchDataset, and choose rows with filter() or a "
+            f"dataset is {a_type(dataset)}; give a TorchDataset, and choose rows with filter() or a "
             "slice of its CachedDataset"
         )
     count("batch_size", batch_size)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch.utils.data.distributed import DistributedSampler
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._checks import count, flag, invalid
 from ._dataset import TorchDataset
@@ -393,6 +394,6 @@ def _dataset_of(data: object) -> drt.CachedDataset:
     if isinstance(data, drt.CachedDataset):
         return data
     raise invalid(
-        f"data is a {type(data).__name__}; give the TorchDataset or CachedDataset, and choose rows with its "
+        f"data is {a_type(data)}; give the TorchDataset or CachedDataset, and choose rows with its "
         "filter() or a slice rather than with Subset or random_split"
     )
