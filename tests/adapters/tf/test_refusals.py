@@ -219,7 +219,7 @@ def test_a_codec_that_gives_no_rows_is_named(records: drt.CachedDataset) -> None
         def loads_batch(self, batch: Any) -> Any:
             return {"n": np.zeros(3), "m": 1}
 
-    with pytest.raises(drt.CodecError, match="column 'm': decode gives a int for a batch"):
+    with pytest.raises(drt.CodecError, match="column 'm': decode gives an int for a batch"):
         drtf.dataset(records, 10, decode=Odd())
 
 
@@ -300,3 +300,50 @@ def test_what_a_codec_keeps_read_only_is_no_trouble(records: drt.CachedDataset) 
 
     for batch in drtf.dataset(records, 10, decode=Whole(frozen)):
         assert [float(tf.reduce_sum(batch[name])) for name in "abc"] == [20, 20, 10]
+
+
+USES: dict[str, tuple[Callable[[drt.CachedDataset, Any], object], str]] = {
+    "batch_size": (lambda ds, v: drtf.dataset(ds, v), "2"),
+    "seed": (lambda ds, v: drtf.dataset(ds, 2, seed=v), "0 2 2**62 2**63"),
+    "num_epochs": (lambda ds, v: drtf.dataset(ds, 2, num_epochs=v), "2 None"),
+    "start": (lambda ds, v: drtf.dataset(ds, 2, start=v, num_epochs=None), "0 2 2**62"),
+    "num_parallel_calls": (lambda ds, v: drtf.dataset(ds, 2, num_parallel_calls=v), "-1 2 None"),
+    "prefetch": (lambda ds, v: drtf.dataset(ds, 2, prefetch=v), "-1 0 2 None"),
+    "batch_size of raw": (lambda ds, v: drtf.raw(ds, v), "2"),
+    "global_step": (lambda ds, v: drtf.cursor(ds, 2, global_step=v), "0 2 2**62"),
+}
+
+NUMBERS: dict[str, Any] = {
+    "-1": -1,
+    "0": 0,
+    "2": 2,
+    "2**62": 2**62,
+    "2**63": 2**63,
+    "2**64": 2**64,
+    "10**30": 10**30,
+    "huge": 10**5000,
+    "-huge": -(10**5000),
+    "True": True,
+    "1.0": 1.0,
+    "None": None,
+    "text": "1",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_whole_number_is_taken_or_refused(use: str) -> None:
+    ds = drt.testing.tiny_dataset()
+    function, taken = USES[use]
+    for name, value in NUMBERS.items():
+        values = [value]
+        if type(value) is int and -(2**63) <= value < 2**64:
+            values.append(np.uint64(value) if value >= 0 else np.int64(value))
+        for given in values:
+            if name in taken.split():
+                function(ds, given)
+            else:
+                with pytest.raises(drt.DatasetRTError) as refused:
+                    function(ds, given)
+                assert isinstance(refused.value, ValueError | IndexError), name
+                assert "\n" not in str(refused.value), name
+                assert len(str(refused.value)) < 400, name

@@ -67,7 +67,8 @@ def distributed(
     replicas = strategy.num_replicas_in_sync
     if uneven not in (None, "pad", "drop"):
         raise invalid(f"uneven = {uneven!r} is not for replicas, which step together; use 'pad' or 'drop'")
-    if whole("global_batch_size", global_batch_size, 1) % replicas:
+    global_batch_size = whole("global_batch_size", global_batch_size, 1)
+    if global_batch_size % replicas:
         raise invalid(
             f"global_batch_size = {global_batch_size} is no multiple of the {replicas} replicas; "
             f"use {max(1, global_batch_size // replicas) * replicas}"

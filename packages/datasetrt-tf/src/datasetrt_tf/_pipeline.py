@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Names: TypeAlias = "str | Sequence[str]"
 
+#: More batches than that are not read at the same time, or kept ready.
+_MOST_AHEAD = 2**20
+
 #: ``tf.data.AUTOTUNE``, which is not there before TensorFlow is imported.
 AUTOTUNE = -1
 
@@ -233,8 +236,11 @@ def pipeline(
 
 def _check_ahead(what: str, value: object, low: int) -> None:
     """Refuse what is no number of batches; None is none, and AUTOTUNE leaves it to TensorFlow."""
-    if value is not None and value != AUTOTUNE:
-        whole(what, value, low)
+    if value is not None and not (isinstance(value, int | np.integer) and value == AUTOTUNE):
+        # TensorFlow keeps such numbers in 64 bits, and makes room for as many.
+        number = whole(what, value, low)
+        if number > _MOST_AHEAD:
+            raise invalid(f"{what} = {number} is out of range; give at most {_MOST_AHEAD}")
 
 
 class _Fetch:

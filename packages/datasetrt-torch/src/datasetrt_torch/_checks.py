@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 import datasetrt as drt
-from datasetrt.wording import a_type
+from datasetrt.wording import a_type, shown
 
 
 def invalid(message: str) -> drt.InvalidInputError:
@@ -29,16 +31,29 @@ def flag(what: str, value: object) -> None:
         raise invalid(f"{what} = {value!r} is {a_type(value)}; give True or False")
 
 
-def count(what: str, value: object) -> None:
-    """Refuse anything but a whole number from 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise invalid(f"{what} = {value!r} is refused; give a whole number of at least 1")
+def count(what: str, value: object) -> int:
+    """``value`` as an int; refuses anything but a whole number from 1 to the largest batch of the core."""
+    return _whole(what, value, 1, 2**24, "give a whole number of at least 1, and at most 2**24")
 
 
-def workers(what: str, value: object) -> None:
-    """Refuse anything but a whole number from 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise invalid(f"{what} = {value!r} is refused; give a whole number, 0 to read in this process")
+def workers(what: str, value: object) -> int:
+    """``value`` as an int; refuses anything but a whole number from 0."""
+    return _whole(what, value, 0, 2**63 - 1, "give a whole number, 0 to read in this process")
+
+
+def within(what: str, value: object, most: int, cure: str) -> int:
+    """``value`` as an int; refuses anything but a whole number from 0 to ``most``."""
+    return _whole(what, value, 0, most, cure)
+
+
+def _whole(what: str, value: object, least: int, most: int, cure: str) -> int:
+    # An integer of NumPy is a number like any other; True is none.
+    number = (
+        value.__index__() if isinstance(value, int | np.integer) and not isinstance(value, bool) else None
+    )
+    if number is None or isinstance(value, bool) or not least <= number <= most:
+        raise invalid(f"{what} = {shown(value)} is refused; {cure}")
+    return number
 
 
 def column_name(what: str, value: object) -> None:

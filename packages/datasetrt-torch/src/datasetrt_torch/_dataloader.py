@@ -72,8 +72,8 @@ def make_dataloader(
             f"dataset is {a_type(dataset)}; give a TorchDataset, and choose rows with filter() or a "
             "slice of its CachedDataset"
         )
-    count("batch_size", batch_size)
-    workers("num_workers", num_workers)
+    batch_size = count("batch_size", batch_size)
+    num_workers = workers("num_workers", num_workers)
     if "batch_sampler" in options:
         raise invalid(
             "batch_sampler contradicts batch_size and the order; use torch.utils.data.DataLoader itself"

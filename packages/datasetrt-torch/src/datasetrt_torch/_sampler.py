@@ -10,7 +10,7 @@ from torch.utils.data.distributed import DistributedSampler
 import datasetrt as drt
 from datasetrt.wording import a_type
 
-from ._checks import count, flag, invalid
+from ._checks import count, flag, invalid, within
 from ._dataset import TorchDataset
 from ._marked import marked
 from ._order import Weights, ordered
@@ -169,7 +169,7 @@ class EpochSampler(DistributedSampler[int]):
     ) -> None:
         flag("drop_last", drop_last)
         if batch_size is not None:
-            count("batch_size", batch_size)
+            batch_size = count("batch_size", batch_size)
         elif drop_last:
             raise invalid(
                 "drop_last=True needs batch_size=, the DataLoader's, to know which batch is not full"
@@ -330,12 +330,11 @@ class EpochSampler(DistributedSampler[int]):
         size = self._batch_size or batch_size
         if size is None:
             raise invalid("state_at needs to know the batches; give batch_size=, the DataLoader's")
-        if batch_size not in (None, size):
+        if batch_size is not None and count("batch_size", batch_size) != size:
             raise invalid(f"batch_size = {batch_size}, but the sampler was made for {size}; leave it out")
         run = self._run or _Run(self, self._next)
         most = -(-run.plan.samples // size)
-        if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= most:
-            raise invalid(f"batches = {batches!r} is refused; the loop has {most}")
+        batches = within("batches", batches, most, f"the loop has {most}")
         steps = batches if run.batch == size else batches * size
         return self._state(run.cursor(steps))
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from . import codecs
 from .checks import COUNTABLE, MOST_COLUMNS, flag, invalid, whole
 from .wording import a_type, shown
@@ -161,7 +159,7 @@ def _widths(codec: str, given: object) -> list[int]:
     """
     what = f"column_widths of the codec {shown(codec)}"
     # An array without dimensions has the method of an iterable, and refuses when it is called.
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or np.ndim(given) == 0:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
         raise invalid(f"{what} = {shown(given)} is {a_type(given)}; give a list of widths in bytes, or None")
     widths = [whole(what, width, 1, COUNTABLE) for width in islice(given, MOST_COLUMNS + 1)]
     if not 1 <= len(widths) <= MOST_COLUMNS or sum(widths) >= COUNTABLE:
