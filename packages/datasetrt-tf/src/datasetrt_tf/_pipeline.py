@@ -209,8 +209,8 @@ def pipeline(
     prefetch: int = AUTOTUNE,
 ) -> tf.data.Dataset:
     """The ``tf.data.Dataset`` of an assembly."""
-    _check_ahead("num_parallel_calls", num_parallel_calls, 1)
-    _check_ahead("prefetch", prefetch, 0)
+    num_parallel_calls = _ahead("num_parallel_calls", num_parallel_calls, 1)
+    kept_ready = _ahead("prefetch", prefetch, 0)
     assembly = replace(assembly, layout=specs.declared(tf, assembly.layout, signature, assembly.static_rows))
     columns = assembly.columns
     if assembly.plan.cut.fills and any(column.ragged for column in columns):
@@ -231,16 +231,20 @@ def pipeline(
     # Without parallel calls there is only one order, and TensorFlow warns of being told which.
     parallel = {} if num_parallel_calls is None else {"deterministic": True}
     data = steps.map(batch_of, num_parallel_calls=num_parallel_calls, **parallel)
-    return (data.prefetch(prefetch) if prefetch else data).with_options(_options(tf))
+    return (data.prefetch(kept_ready) if kept_ready else data).with_options(_options(tf))
 
 
-def _check_ahead(what: str, value: object, low: int) -> None:
-    """Refuse what is no number of batches; None is none, and AUTOTUNE leaves it to TensorFlow."""
-    if value is not None and not (isinstance(value, int | np.integer) and value == AUTOTUNE):
-        # TensorFlow keeps such numbers in 64 bits, and makes room for as many.
-        number = whole(what, value, low)
-        if number > _MOST_AHEAD:
-            raise invalid(f"{what} = {number} is out of range; give at most {_MOST_AHEAD}")
+def _ahead(what: str, value: object, low: int) -> int | None:
+    """A number of batches as an int; None is none, and AUTOTUNE leaves it to TensorFlow."""
+    if value is None:
+        return None
+    if isinstance(value, int | np.integer) and value == AUTOTUNE:
+        return AUTOTUNE
+    number = whole(what, value, low)
+    # TensorFlow makes room for as many.
+    if number > _MOST_AHEAD:
+        raise invalid(f"{what} = {number} is out of range; give at most {_MOST_AHEAD}")
+    return number
 
 
 class _Fetch:
