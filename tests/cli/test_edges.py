@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 import datasetrt as drt
+from datasetrt.cli import main
 from datasetrt.cli._output import printable
 from tests.cli.commands import COMMAND, run, run_json
 from tests.rows import RowSource, rows_of
@@ -190,3 +194,81 @@ def test_help_that_nobody_reads_is_a_broken_pipe(arguments: list[str]) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+# A command line, the status when all can be written, and whether it has something for standard output.
+LINES = [
+    (["bogus"], 2, False),
+    ([], 2, False),
+    (["info"], 2, False),
+    (["info", "--bogus"], 2, False),
+    (["info", "nowhere"], 3, False),
+    (["info", "nowhere", "--json"], 3, True),
+    (["clean", "nowhere"], 3, False),
+    (["--help"], 0, True),
+    (["info", "CACHE"], 0, True),
+    (["info", "CACHE", "--json"], 0, True),
+    (["verify", "CACHE"], 0, True),
+    (["verify", "nowhere"], 3, True),
+    (["audit", "CACHE"], 0, True),
+    (["clean", "."], 0, True),
+]
+
+
+@pytest.fixture(params=["full", "closed"])
+def unwritable(request: pytest.FixtureRequest) -> Iterator[TextIO | None]:
+    """A standard stream as Python has it where the disk is full, and where it was closed."""
+    if request.param == "closed":
+        yield None
+        return
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    with Path("/dev/full").open("w") as full:
+        yield full
+
+
+def _line(words: list[str], folder: Path) -> list[str]:
+    return [str(folder) if word == "CACHE" else word for word in words]
+
+
+@pytest.mark.parametrize(("line", "status", "speaks"), LINES, ids=str)
+def test_output_that_nobody_needs_changes_no_status(
+    line: list[str],
+    status: int,
+    speaks: bool,
+    unwritable: TextIO | None,
+    tiny_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", unwritable)
+    monkeypatch.setattr(sys, "stderr", said)
+    assert main(_line(line, tiny_folder)) == (3 if speaks else status)
+    assert said.getvalue().startswith("datasetrt: ")
+    assert said.getvalue().count("\n") == 1
+    assert ("standard output" in said.getvalue()) == speaks
+
+
+@pytest.mark.parametrize(("line", "status", "_speaks"), LINES, ids=str)
+def test_complaints_that_cannot_be_written_change_no_status(
+    line: list[str],
+    status: int,
+    _speaks: bool,
+    unwritable: TextIO | None,
+    tiny_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stderr", unwritable)
+    assert main(_line(line, tiny_folder)) == status
+
+
+@pytest.mark.parametrize("where", [">/dev/full", ">&-", "2>/dev/full", "2>&-", ">/dev/full 2>&1"])
+def test_a_wrong_command_line_is_status_2_wherever_it_is_written(where: str) -> None:
+    shell = ["sh", "-c", f'"$@" {where}', "sh", *COMMAND, "bogus"]
+    done = subprocess.run(shell, capture_output=True, text=True, timeout=60)
+    expected = "" if "2>" in where else "datasetrt: No such command 'bogus'. (see datasetrt --help)\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)

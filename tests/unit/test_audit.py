@@ -141,3 +141,14 @@ def test_progress_is_told_and_may_end_it(tmp_path: Path) -> None:
         ds.audit(on_progress=stop)
     with pytest.raises(LookupError, match="enough"):
         ds.verify(on_progress=stop)
+
+
+def test_a_record_is_no_pickle_whatever_its_layout(tmp_path: Path) -> None:
+    codec = drt.codecs.Record({"x": ("S12", ())})
+    report = write(tmp_path, [codec.dumps({"x": b"cos\nsystem\n."})], codec).audit()
+    assert report == drt.AuditReport((), (), samples=1, pickles=0)
+    # Beside a cache that is looked into.
+    write(tmp_path, [pickle.dumps(decimal.Decimal(1))], drt.codecs.Pickle(trust=True), "p")
+    report = drt.open_dataset([tmp_path / "s", tmp_path / "p"]).audit()
+    assert list(named(report)) == ["decimal.Decimal"]
+    assert report.pickles == 1

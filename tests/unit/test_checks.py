@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import datasetrt as drt
-from datasetrt.checks import shown
+from datasetrt.wording import a_type, shown, with_article
 from tests.rows import RowSource, rows_of
 
 HUGE = 10**5000
@@ -177,3 +178,183 @@ def test_a_path_is_text_that_names_something(
 def test_other_slices_are_refused(part: Any, tiny: drt.CachedDataset) -> None:
     with pytest.raises(drt.InvalidInputError, match="slice"):
         tiny[part]
+
+
+class Cut:
+    """A user's own codec, of any widths."""
+
+    name = "cut"
+
+    def __init__(self, widths: Any) -> None:
+        self.column_widths = widths
+
+    def dumps(self, obj: object, /) -> bytes:
+        raise NotImplementedError
+
+    def loads(self, buffer: object, /) -> object:
+        return buffer
+
+    def loads_batch(self, batch: drt.SampleBatch, /) -> object:
+        return batch
+
+
+def read(loader: Any) -> None:
+    for _ in loader:
+        break
+    loader.close()
+
+
+def plan_with(place: int) -> Callable[[drt.CachedDataset, Any], object]:
+    """A plan of which one number is another."""
+
+    def make(_: drt.CachedDataset, value: Any) -> object:
+        arguments: list[Any] = [10, 0, 4, 0, 2, "pad", False]
+        arguments[place] = value
+        plan = drt.BatchPlan(*arguments)
+        return len(plan), plan.samples, plan.position_after(2**62), repr(plan)
+
+    return make
+
+
+ORDER = drt.Shuffle(seed=1)
+MANY = drt.Weighted(seed=1, num_samples=2**63 - 1)
+
+ROW = "-1 0 3"
+COUNT = "3 2**61 2**63-1"
+WORD = "0 3 2**61 2**63-1 2**63"
+ANY = "-huge -1 0 3 2**61 2**63-1 2**63 2**64 10**30 huge"
+
+#: Every public argument that is a whole number. Beside it: which of NUMBERS it takes.
+INTEGERS: dict[str, tuple[Callable[[drt.CachedDataset, Any], object], str]] = {
+    "ds[i]": (lambda ds, v: ds[v], ROW),
+    "ds[v:]": (lambda ds, v: ds[v:], f"{ANY} None"),
+    "ds[::v]": (lambda ds, v: ds[::v], f"{ANY.replace(' 0 ', ' ')} None"),
+    "head": (lambda ds, v: v == 0 or ds.head(v), "0 3 2**61 2**63-1 2**63 2**64 10**30 huge"),
+    "take": (lambda ds, v: ds.take([v]), ROW),
+    "take array": (lambda ds, v: ds.take(np.array([v])), ROW),
+    "batch[i]": (lambda ds, v: ds.take([0, 1, 2, 3])[v], ROW),
+    "batch[v:]": (lambda ds, v: ds.take([0, 1])[v:], f"{ANY} None"),
+    "batch[::v]": (lambda ds, v: ds.take([0, 1])[::v], f"{ANY.replace(' 0 ', ' ')} None"),
+    "as_array": (lambda ds, v: ds.take([0]).as_array("uint8", (v,)), ""),
+    "split": (lambda ds, v: ds.take([0]).split([v]), ""),
+    "one": (lambda ds, v: ds.take([0, 1, 2, 3]).info.one(v), ROW),
+    "sample_id": (lambda ds, v: drt.CachedSample(b"", {}, "", v), WORD),
+    "seed": (lambda ds, v: drt.Shuffle(v).indices(ds), WORD),
+    "block_samples": (lambda ds, v: drt.BlockShuffle(1, block_samples=v).indices(ds), WORD[2:]),
+    "window_blocks": (lambda ds, v: drt.BlockShuffle(1, window_blocks=v).indices(ds), WORD[2:]),
+    "num_samples": (lambda ds, v: drt.Weighted(1, v).indices(ds, stop=1), f"{COUNT} None"),
+    "num_samples of a plan": (
+        lambda ds, v: len(ds.loader(batch_size=1, sampler=drt.Weighted(1, v))),
+        f"{COUNT} None",
+    ),
+    "rank": (lambda ds, v: drt.Shard(v, 4), "0 3"),
+    "world_size": (lambda ds, v: read(ds.loader(batch_size=1, shard=drt.Shard(0, v, "fill"))), COUNT),
+    "epoch of": (lambda ds, v: ORDER.indices(ds, v), WORD),
+    "start": (lambda ds, v: ORDER.indices(ds, start=v), "0 3"),
+    "stop": (lambda ds, v: ORDER.indices(ds, stop=v), "0 3 None"),
+    "stop of many": (lambda ds, v: MANY.indices(ds, stop=v), "0 3"),
+    "indices_at": (lambda ds, v: ORDER.indices_at(ds, [v]), "0 3"),
+    "indices_at epoch": (lambda ds, v: ORDER.indices_at(ds, [0], v), WORD),
+    "transform_seeds": (lambda ds, v: ORDER.transform_seeds(ds, [v]), "0 3"),
+    "position_of": (lambda ds, v: ORDER.position_of(ds, v), "0 3"),
+    "position_of epoch": (lambda ds, v: ORDER.position_of(ds, 0, v), WORD),
+    "batch_size": (lambda ds, v: read(ds.loader(batch_size=v)), "3 None"),
+    "threads": (lambda ds, v: ds.loader(threads=v), "3 None"),
+    "prefetch_batches": (lambda ds, v: read(ds.loader(prefetch_batches=v)), f"0 {COUNT}"),
+    "prefetch_bytes": (lambda ds, v: read(ds.loader(prefetch_bytes=v)), COUNT),
+    "set_epoch": (lambda ds, v: ds.loader().set_epoch(v), f"0 {COUNT}"),
+    "plan": (lambda ds, v: ds.loader().plan(v), "0 3"),
+    "step": (lambda ds, v: ds.loader(batch_size=4).plan().positions(v), "0 3"),
+    "stop of steps": (lambda ds, v: ds.loader(batch_size=4).plan().positions(0, v), "0 3 None"),
+    "step of padding": (lambda ds, v: ds.loader(batch_size=4).plan().padding(v), "0 3"),
+    "position_after": (lambda ds, v: ds.loader().plan().position_after(v), WORD),
+    "BatchPlan length": (plan_with(0), f"0 {COUNT}"),
+    "BatchPlan start": (plan_with(1), "0 3"),
+    "BatchPlan batch_size": (plan_with(2), "3"),
+    "BatchPlan rank": (plan_with(3), "0"),
+    "BatchPlan world_size": (plan_with(4), "3"),
+    "BatchPlan uneven": (plan_with(5), ""),
+    "BatchPlan drop_last": (plan_with(6), "True"),
+    "a width": (lambda ds, v: ds.loader(transform=Cut([v])), COUNT),
+    "widths": (lambda ds, v: ds.loader(transform=Cut(v)), "None"),
+    "max_shard_bytes": (lambda ds, v: drt.WriterConfig(max_shard_bytes=v), COUNT),
+    "writing threads": (lambda ds, v: drt.WriterConfig(threads=v), "3 None"),
+    "queue_bytes": (lambda ds, v: drt.WriterConfig(queue_bytes=v), COUNT),
+    "workers": (lambda ds, v: drt.WriterConfig(workers=v), COUNT),
+    "compression_level": (
+        lambda ds, v: drt.WriterConfig(compression="zstd", compression_level=v),
+        "3 None",
+    ),
+    "max_open_shards": (lambda ds, v: drt.ReaderConfig(max_open_shards=v), COUNT),
+    "tiny_dataset": (lambda ds, v: v in (2**61, 2**63 - 1) or drt.testing.tiny_dataset(v), COUNT),
+    "items": (lambda ds, v: drt.write_cache(drt.MapSource("s", v, print), "nowhere"), ""),
+    "record": (lambda ds, v: drt.codecs.Record({"x": ("uint8", (v,))}), "3"),
+    "records": (lambda ds, v: drt.codecs.Record({"x": ("uint8", v)}), ""),
+}
+
+NUMBERS: dict[str, Any] = {
+    "-1": -1,
+    "0": 0,
+    "3": 3,
+    "2**61": 2**61,
+    "2**63-1": 2**63 - 1,
+    "2**63": 2**63,
+    "2**64": 2**64,
+    "10**30": 10**30,
+    "huge": HUGE,
+    "-huge": -HUGE,
+    "True": True,
+    "1.0": 1.0,
+    "None": None,
+    "text": "1",
+}
+
+
+@pytest.mark.parametrize("use", INTEGERS)
+def test_a_whole_number_is_taken_or_refused(
+    use: str, tiny: drt.CachedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    function, taken = INTEGERS[use]
+    for name, value in NUMBERS.items():
+        # Whole numbers of NumPy are numbers like any other, also those that NumPy keeps unsigned.
+        values = [value]
+        if type(value) is int and -(2**63) <= value < 2**64:
+            values.append(np.uint64(value) if value >= 0 else np.int64(value))
+        for given in values:
+            place = f"{name} as {type(given).__name__}"
+            if name in taken.split():
+                function(tiny, given)
+            else:
+                with pytest.raises(drt.DatasetRTError) as refused:
+                    function(tiny, given)
+                assert refused.value.kind != "bug", place
+                assert isinstance(refused.value, ValueError | IndexError), place
+                assert "\n" not in str(refused.value), place
+                assert len(str(refused.value)) < 500, place
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *(("int", "an int"), ("object", "an object"), ("ndarray", "an ndarray"), ("Expr", "an Expr")),
+        *(
+            ("_Own", "an _Own"),
+            ("Unknown", "an Unknown"),
+            ("mmap", "an mmap"),
+            ("OrderedDict", "an OrderedDict"),
+        ),
+        *(("str", "a str"), ("uint8", "a uint8"), ("UnionType", "a UnionType"), ("UserDict", "a UserDict")),
+        *(("bool", "a bool"), ("NoneType", "a NoneType"), ("UUID", "a UUID"), ("ufunc", "a ufunc")),
+    ],
+)
+def test_a_name_has_the_article_of_its_sound(name: str, words: str) -> None:
+    assert with_article(name) == words
+    assert a_type(type(name, (), {})()) == words
+
+
+def test_messages_take_the_article_from_the_one_helper() -> None:
+    sources = list((Path(__file__).parents[2] / "packages").glob("*/src/**/*.py"))
+    assert len(sources) > 50
+    found = re.compile(r"\ban? \{[^{}]*__name__")
+    assert [path for path in sources if found.search(path.read_text(encoding="utf-8"))] == []

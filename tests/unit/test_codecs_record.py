@@ -190,13 +190,13 @@ def test_values_that_fit(field: str, value: Any) -> None:
     ("field", "value", "words"),
     [
         ("i8", 2**63, "within"),
-        ("i8", 2**64, "dtype"),
+        ("i8", 2**64, "not within"),
         ("i8", np.uint64(1), "uint64"),
-        ("i8", 1.0, "float64"),
+        ("i8", 1.0, "1.0, a float"),
         ("i8", True, "bool"),
         ("i8", [1], "shape (1,)"),
-        ("i8", None, "dtype"),
-        ("i8", "1", "dtype"),
+        ("i8", None, "None, a NoneType"),
+        ("i8", "1", "a str"),
         ("u1", [0, 256], "0 to 256"),
         ("u1", [-1, 0], "-1 to 0"),
         ("u1", np.array([1, 2]), "int64"),
@@ -208,9 +208,9 @@ def test_values_that_fit(field: str, value: Any) -> None:
         ("f4", np.float64(0.5), "float64"),
         ("f4", np.int8(1), "int8"),
         ("f8", 1, "int64"),
-        ("f8", 1j, "complex128"),
+        ("f8", 1j, "1j, a complex"),
         ("s", b"abcd", "S4"),
-        ("s", "abc", "dtype"),
+        ("s", "abc", "a str; give bytes"),
         ("s", b"ab\0", "zero byte"),
     ],
 )
@@ -331,3 +331,67 @@ def test_lists_of_ints_fit_by_value_whatever_numpy_would_make_of_them() -> None:
         7,
         2,
     ]
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "words"),
+    [
+        ("int8", [np.int64(3), 2**63], "the values 3 to 9223372036854775808 are not within -128 to 127"),
+        ("int64", [np.int64(3), 2**63], "the values 3 to 9223372036854775808 are not within"),
+        ("uint64", [np.int64(-1), np.uint64(2**63)], "the values -1 to 9223372036854775808 are not within 0"),
+        ("int64", [10**5000, 1], "the values 1 to an int of 16,610 bits are not within"),
+        ("int8", 300, "the value 300 is not within -128 to 127"),
+        ("int8", [True, 1], "the value has True, a bool; give whole numbers"),
+        ("int64", [np.True_, 1], ", a bool"),
+        ("int8", [1, 1.0], "the value has 1.0, a float; give whole numbers"),
+        ("int8", [NAN, 1], "the value has nan, a float; give whole numbers"),
+        ("uint8", [1, None], "the value has None, a NoneType; give whole numbers"),
+        ("int32", [1, "a"], "the value has 'a', a str; give whole numbers"),
+        ("int32", np.array([1, None], object), "the value has None, a NoneType; give whole numbers"),
+        ("bool", [True, 1], "the value has 1, an int; give bools"),
+        ("bool", [True, None], "the value has None, a NoneType; give bools"),
+        ("float64", [1.5, True], "the value has True, a bool; give floats"),
+        ("float64", [1.5, None], "the value has None, a NoneType; give floats"),
+        ("float64", [2**53 + 1, 1.5], "the value has 9007199254740993, which no float is; give floats"),
+        ("float64", [10**5000, 1.5], "the value has an int of 16,610 bits, which no float is; give floats"),
+        ("float32", [1.5, 2.5], "the value has dtype float64, which may lose something; cast it"),
+        ("complex128", [1j, "a"], "the value has 'a', a str; give complex numbers"),
+        ("S5", [b"a", "b"], "the value has 'b', a str; give bytes"),
+        ("S5", [b"a", 1], "the value has 1, an int; give bytes"),
+        ("S5", [b"a", b"too long"], "the value has dtype |S8, which may lose something"),
+        ("int8", [[1, 2], [3]], "the value is no array"),
+        (
+            "int8",
+            np.ma.masked_array([1, 2], [True, False]),
+            "a MaskedArray, whose mask would be lost",
+        ),
+        ("float32", np.ones((2, 1), "f4"), "an ndarray of shape (2, 1) does not fit; reshape it"),
+    ],
+)
+def test_what_does_not_fit_is_told_as_it_is(dtype: str, value: Any, words: str) -> None:
+    shape = () if isinstance(value, int) else (2,)
+    with pytest.raises(drt.CodecError) as refused:
+        drt.codecs.Record({"x": (dtype, shape)}).dumps({"x": value})
+    assert words in str(refused.value)
+    assert "CodecError" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("uint64", [np.int64(3), 2**63]),
+        ("int8", [np.int64(3), 4]),
+        ("int64", [np.int8(1), np.uint64(2)]),
+        ("float64", [2**60, 1.5]),
+        ("float64", [NAN, np.float32(2)]),
+        ("complex128", [1, 2j]),
+        ("bool", [np.True_, False]),
+        ("S5", [b"", b"abcde"]),
+    ],
+)
+def test_mixtures_that_lose_nothing_are_taken(dtype: str, value: Any) -> None:
+    codec = drt.codecs.Record({"x": (dtype, (2,))})
+    assert repr(codec.loads(codec.dumps({"x": value}))["x"].tolist()) == repr(np.array(value, dtype).tolist())

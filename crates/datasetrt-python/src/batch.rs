@@ -16,6 +16,7 @@ use pyo3_arrow::PyRecordBatch;
 
 use crate::error::{OrRaise as _, invalid, repr};
 use crate::info::{BatchInfo, Members};
+use crate::input;
 use crate::metadata::{self, Lazy};
 use crate::payloads::{Payloads, parts};
 use crate::sample::{CachedSample, Row};
@@ -121,14 +122,11 @@ impl SampleBatch {
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(slice) = index.cast::<PySlice>() {
-            let part = slice.indices(isize::try_from(self.places.rows.len())?)?;
-            let places =
-                (0..part.slicelength).map(|i| part.start + isize::try_from(i).unwrap_or(0) * part.step);
-            let samples =
-                places.map(|at| self.sample(py, usize::try_from(at)?)).collect::<PyResult<Vec<_>>>()?;
+            let places = input::places(slice, self.places.rows.len())?;
+            let samples = places.map(|at| self.sample(py, at)).collect::<PyResult<Vec<_>>>()?;
             return Ok(PyList::new(py, samples)?.into_any());
         }
-        let row = crate::input::index(index, self.places.rows.len() as u64)?;
+        let row = input::index(index, self.places.rows.len() as u64)?;
         Ok(Bound::new(py, self.sample(py, usize::try_from(row)?)?)?.into_any())
     }
 

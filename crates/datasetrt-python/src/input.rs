@@ -3,10 +3,11 @@
 use datasetrt_core::metadata::{Value, int_overflow, unsupported_value};
 use datasetrt_core::{Error, ErrorKind};
 use numpy::{PyArray1, PyArrayMethods};
-use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMemoryView, PyString, PyTuple, PyType};
+use pyo3::types::{
+    PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMemoryView, PySlice, PyString, PyTuple, PyType,
+};
 
 use crate::buffer::Contiguous;
 use crate::call::call;
@@ -211,19 +212,67 @@ pub(crate) fn rows(indices: &Bound<'_, PyAny>, len: u64) -> PyResult<Vec<u64>> {
 /// An index of any integer type; whole numbers beyond int64 are out of range like any other.
 pub(crate) fn index(given: &Bound<'_, PyAny>, len: u64) -> PyResult<u64> {
     let py = given.py();
-    if given.is_instance_of::<PyBool>() {
-        return Err(invalid(
-            py,
-            "an index must be an integer, not a bool; use int(...) if it is meant as a number",
-        ));
-    }
-    match given.extract::<i64>() {
+    match as_int("index", given)?.extract::<i64>() {
         Ok(index) => row(py, index, len),
-        Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
-            Err(to_py(py, &out_of_range("beyond 64 bits", len)))
-        }
-        Err(error) => Err(error),
+        // The only reason of an int: its size.
+        Err(_) => Err(to_py(py, &out_of_range(&repr(given), len))),
     }
+}
+
+/// An int where there is a whole number of any type; True is none.
+///
+/// Looks at the type alone where it is Python's own: the usual case.
+fn as_int<'py>(what: &str, given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if given.is_exact_instance_of::<PyInt>() {
+        return Ok(given.clone());
+    }
+    static CHECK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    call(CHECK.import(given.py(), "datasetrt.checks", "any_int")?, (what, given))
+}
+
+/// A number of at least 0; none where a whole number is negative or beyond 64 bits.
+///
+/// # Errors
+///
+/// `invalid-argument` for what is no whole number.
+pub(crate) fn count(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    // The only reason of an int: its size.
+    Ok(as_int(what, given)?.extract::<u64>().ok())
+}
+
+/// A number from 0 to `most`.
+///
+/// # Errors
+///
+/// `invalid-argument` for any other, and for what is no whole number.
+pub(crate) fn whole(what: &str, given: &Bound<'_, PyAny>, most: u64) -> PyResult<u64> {
+    count(what, given)?.filter(|number| *number <= most).ok_or_else(|| {
+        let message =
+            format!("{what} = {} is out of range; give a whole number from 0 to {most}", repr(given));
+        invalid(given.py(), message)
+    })
+}
+
+/// True or False, and nothing that only counts as one of them.
+pub(crate) fn flag(what: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Ok(flag) = given.cast::<PyBool>() {
+        return Ok(flag.is_true());
+    }
+    static CHECK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    call(CHECK.import(given.py(), "datasetrt.checks", "flag")?, (what, given))?.extract()
+}
+
+/// The places that a slice takes of `length` things, in its order.
+pub(crate) fn places(slice: &Bound<'_, PySlice>, length: usize) -> PyResult<impl Iterator<Item = usize>> {
+    static CHECK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let parts = call(CHECK.import(slice.py(), "datasetrt.checks", "slice_of")?, (slice, length))?;
+    let (start, stop, step) = parts.extract::<(i64, i64, i64)>()?;
+    let span = if step > 0 { stop.saturating_sub(start) } else { start.saturating_sub(stop) };
+    // Rounded up; an empty or backward span has no places.
+    let size = step.unsigned_abs().max(1);
+    let count = u64::try_from(span).unwrap_or_default().div_ceil(size);
+    let at = move |nth: u64| start.saturating_add(step.saturating_mul(nth.cast_signed()));
+    Ok((0..count).filter_map(move |nth| usize::try_from(at(nth)).ok()))
 }
 
 /// One row number in `[0, len)`; a negative one counts from the end.

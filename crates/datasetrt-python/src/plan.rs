@@ -3,15 +3,18 @@
 use datasetrt_core::stream::plan::{Plan, Uneven};
 use datasetrt_core::{Error, ErrorKind};
 use numpy::PyArray1;
-use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::batch::int64;
 use crate::error::{OrRaise as _, invalid, repr, to_py};
+use crate::input::{count, flag, whole};
 
 /// More positions at once are refused: their arrays would take gigabytes.
 const MOST_POSITIONS: u64 = 1 << 28;
+
+/// Positions and steps fit into what `len` can tell.
+const MOST: u64 = i64::MAX.cast_unsigned();
 
 /// How one rank takes its way through an epoch: the positions of each step, from a place on.
 ///
@@ -39,7 +42,7 @@ impl BatchPlan {
         add: impl Fn(&mut Vec<T>, Vec<u64>, usize),
     ) -> PyResult<Vec<T>> {
         let steps = self.plan.steps();
-        let asked = (count(step)?, stop.map(count).transpose()?);
+        let asked = (count("step", step)?, stop.map(|stop| count("stop", stop)).transpose()?);
         let (step, stop) = match asked {
             (Some(step), None) => (step, step.saturating_add(1)),
             (Some(step), Some(Some(stop))) => (step, stop),
@@ -63,29 +66,29 @@ impl BatchPlan {
     }
 }
 
-/// A number of steps; none where it is no number from 0 to 2^64 - 1.
-fn count(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-    match given.extract::<u64>() {
-        Ok(count) => Ok(Some(count)),
-        Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 #[pymethods]
 impl BatchPlan {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "the fields, as a pickle gives them")]
     fn new(
         py: Python<'_>,
-        length: u64,
-        start: u64,
-        batch_size: u64,
-        rank: u64,
-        world_size: u64,
-        uneven: String,
-        drop_last: bool,
+        length: &Bound<'_, PyAny>,
+        start: &Bound<'_, PyAny>,
+        batch_size: &Bound<'_, PyAny>,
+        rank: &Bound<'_, PyAny>,
+        world_size: &Bound<'_, PyAny>,
+        uneven: &Bound<'_, PyAny>,
+        drop_last: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
+        let number = |what, given| whole(what, given, MOST);
+        let (length, start) = (number("length", length)?, number("start", start)?);
+        let (rank, world_size) = (number("rank", rank)?, number("world_size", world_size)?);
+        let batch_size = number("batch_size", batch_size)?;
+        let uneven = uneven.extract::<String>().map_err(|_| {
+            let choices = "'pad', 'drop', 'keep' or 'fill'";
+            invalid(py, format!("uneven = {} is not known; use {choices}", repr(uneven)))
+        })?;
+        let drop_last = flag("drop_last", drop_last)?;
         let mode = Uneven::parse(&uneven).or_raise(py)?;
         let plan = Plan::new(length, start, batch_size, (rank, world_size), mode, drop_last).or_raise(py)?;
         Ok(BatchPlan { plan, arguments: (length, start, batch_size, rank, world_size, uneven, drop_last) })
@@ -131,6 +134,7 @@ impl BatchPlan {
     ///
     /// Raises:
     ///     SampleIndexError: There are no such steps.
+    ///     InvalidInputError: These are no whole numbers, or too many steps at once.
     ///
     /// Example:
     ///     >>> import datasetrt as drt
@@ -159,6 +163,7 @@ impl BatchPlan {
     ///
     /// Raises:
     ///     SampleIndexError: There are no such steps.
+    ///     InvalidInputError: These are no whole numbers, or too many steps at once.
     ///
     /// Example:
     ///     >>> import datasetrt as drt
@@ -196,12 +201,9 @@ impl BatchPlan {
     ///     (4, 10)
     ///
     /// Raises:
-    ///     InvalidInputError: ``steps`` is negative or beyond 64 bits.
+    ///     InvalidInputError: ``steps`` is negative, beyond 64 bits, or no whole number.
     fn position_after(&self, steps: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let known = count(steps)?.ok_or_else(|| {
-            invalid(steps.py(), format!("steps = {}; give a number of at least 0", repr(steps)))
-        })?;
-        Ok(self.plan.position_after(known))
+        Ok(self.plan.position_after(whole("steps", steps, u64::MAX)?))
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {

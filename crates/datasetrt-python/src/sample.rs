@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use datasetrt_core::metadata::TableSource as _;
 use datasetrt_core::read::Dataset;
-use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
-use crate::error::{OrRaise as _, invalid, repr, to_py};
+use crate::error::{OrRaise as _, to_py};
+use crate::input;
 use crate::metadata::{self, Lazy};
 
 /// One stored sample: its bytes and its metadata.
@@ -116,12 +116,7 @@ impl CachedSample {
         sample_id: Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let py = data.py();
-        let sample_id: u64 = sample_id.extract().map_err(|error: PyErr| {
-            if !error.is_instance_of::<PyOverflowError>(py) {
-                return error;
-            }
-            invalid(py, format!("sample_id = {} is out of range; give 0 to 2**64 - 1", repr(&sample_id)))
-        })?;
+        let sample_id = input::whole("sample_id", &sample_id, u64::MAX)?;
         let sample = CachedSample {
             data: data.unbind(),
             row: Row::Given,

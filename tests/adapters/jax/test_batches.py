@@ -385,7 +385,7 @@ def test_a_folder_is_a_source(ds: drt.CachedDataset, codec: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"global_batch": 0}, "global_batch = 0: give a whole number of at least 1"),
+        ({"global_batch": 0}, "global_batch = 0 is out of range; give a whole number from 1"),
         ({"global_batch": True}, "global_batch = True"),
         ({"global_batch": 51}, "an epoch of 50 samples has no global batch of 51"),
         ({"num_epochs": 0}, "num_epochs = 0"),
@@ -484,5 +484,5 @@ def test_a_seed_needs_a_function_that_takes_it(ds: drt.CachedDataset, codec: Any
         for decode in (None, codec):
             with pytest.raises(drt.InvalidInputError, match="seeded=True needs a decode"):
                 make(ds, global_batch=4, decode=decode, seeded=True)
-        with pytest.raises(drt.InvalidInputError, match="seeded = 1 is a int"):
+        with pytest.raises(drt.InvalidInputError, match="seeded = 1 is an int"):
             make(ds, global_batch=4, decode=lambda sample: 1, seeded=1)

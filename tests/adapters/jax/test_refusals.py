@@ -72,9 +72,9 @@ def test_what_cannot_be_called_is_refused(ds: drt.CachedDataset, how: Any) -> No
         ({"columns": 3}, "columns = 3: give a list of names"),
         ({"columns": None}, "columns = None: give a list of names"),
         ({"host_columns": "n"}, "host_columns = 'n': give a list of names"),
-        ({"mask_key": 3}, "mask_key = 3 is a int; give the name"),
+        ({"mask_key": 3}, "mask_key = 3 is an int; give the name"),
         ({"shuffle": None}, "shuffle = None is a NoneType; give True or False"),
-        ({"shuffle": 0}, "shuffle = 0 is a int; give True or False"),
+        ({"shuffle": 0}, "shuffle = 0 is an int; give True or False"),
         ({"pad_to": 3}, "pad_to = 3: give a dict"),
         ({"pad_to": {"x": 3}}, r"pad_to\['x'\] = 3: give the shape"),
         ({"pad_to": {"x": ("a",)}}, r"pad_to\['x'\] = \('a',\): give the shape"),
@@ -92,7 +92,7 @@ def test_arguments_are_checked(
 
 
 def test_the_name_of_substitutes_is_a_name(ds: drt.CachedDataset, codec: Any) -> None:
-    with pytest.raises(drt.InvalidInputError, match="substituted_key = 3 is a int"):
+    with pytest.raises(drt.InvalidInputError, match="substituted_key = 3 is an int"):
         batches(ds, decode=codec, substituted_key=3)
 
 
@@ -136,7 +136,7 @@ class Whole:
     [
         (lambda rows: {"x": np.zeros(3)}, "column 'x' has 3 rows for"),
         (lambda rows: {"x": np.float32(1)}, "column 'x' is a float32 for"),
-        (lambda rows: {"x": object()}, "column 'x' is a object for"),
+        (lambda rows: {"x": object()}, "column 'x' is an object for"),
         (lambda rows: {"x": {"y": np.zeros(rows)}}, "column 'x' is a dict for"),
         (lambda rows: {"x": ["text"] * rows}, "column 'x' is <U4, which JAX does not take"),
         (
@@ -144,7 +144,7 @@ class Whole:
             r"column 'x' is a list that is no array \(.*inhomogeneous",
         ),
         (lambda rows: {"x": np.ma.masked_array(np.zeros(rows), [1] * rows)}, "column 'x' has missing values"),
-        (lambda rows: {3: np.zeros(rows)}, "key 3, a int; name columns by str"),
+        (lambda rows: {3: np.zeros(rows)}, "key 3, an int; name columns by str"),
         (lambda rows: None, "column 'data' is a NoneType for"),
     ],
 )
@@ -198,7 +198,7 @@ def test_lists_of_a_codec_are_columns(ds: drt.CachedDataset, way: Any) -> None:
         ({"x": [[1], [1, 2]]}, r"column 'x' is a list that is no array"),
         ({"x": object()}, "column 'x' is object, which JAX does not take"),
         ({"x": 2**70}, "column 'x' is object, which JAX does not take"),
-        ({3: 1}, "key 3, a int; name columns by str"),
+        ({3: 1}, "key 3, an int; name columns by str"),
     ],
 )
 def test_what_is_no_array_names_the_column(ds: drt.CachedDataset, way: Any, give: Any, message: str) -> None:
@@ -252,3 +252,85 @@ def test_a_tuple_from_decode_is_not_made_one_array() -> None:
     for pair in ((np.zeros(3), np.ones(3)), (np.zeros(3), 1)):
         with pytest.raises(drt.InvalidInputError, match="returned a tuple of 2 for sample 0"):
             next(iter(drtj.batches(ds, global_batch=4, shuffle=False, decode=lambda _, pair=pair: pair)))
+
+
+HUGE = 10**5000
+USES: dict[str, tuple[Callable[[drt.CachedDataset, Any], object], str]] = {
+    "global_batch": (lambda ds, v: drtj.batches(ds, global_batch=v), "2"),
+    "seed": (lambda ds, v: drtj.batches(ds, global_batch=2, seed=v), "0 2 2**62 2**63"),
+    "num_epochs": (lambda ds, v: next(drtj.batches(ds, global_batch=2, num_epochs=v)), "2 2**62 None"),
+    "process_index": (
+        lambda ds, v: drtj.batches(ds, global_batch=2, process_index=v, process_count=2),
+        "0",
+    ),
+    "process_count": (
+        lambda ds, v: drtj.batches(ds, global_batch=2, process_index=0, process_count=v),
+        "2",
+    ),
+    "prefetch": (lambda ds, v: next(drtj.batches(ds, global_batch=2, prefetch=v)), "0 2 2**62"),
+    "threads": (lambda ds, v: drtj.batches(ds, global_batch=2, threads=v), "2 None"),
+    "pad_to": (lambda ds, v: drtj.batches(ds, global_batch=2, pad_to={"data": (v,)}), "0 2"),
+    "index": (lambda ds, v: drtj.GrainSource(ds)[v], "-1 0 2"),
+    "step": (lambda ds, v: drtj.GrainBatchSource(ds, global_batch=2, num_epochs=2)[v], "0 2"),
+    "epochs of a source": (
+        lambda ds, v: len(drtj.GrainBatchSource(ds, global_batch=2, num_epochs=v)),
+        "2",
+    ),
+    "state_at": (lambda ds, v: drtj.GrainBatchSource(ds, global_batch=2, num_epochs=2).state_at(v), "0 2"),
+}
+NUMBERS: dict[str, Any] = {
+    "-1": -1,
+    "0": 0,
+    "2": 2,
+    "2**62": 2**62,
+    "2**63": 2**63,
+    "2**64": 2**64,
+    "10**30": 10**30,
+    "huge": HUGE,
+    "-huge": -HUGE,
+    "True": True,
+    "1.0": 1.0,
+    "None": None,
+    "text": "1",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_whole_number_is_taken_or_refused(use: str) -> None:
+    ds = drt.testing.tiny_dataset()
+    function, taken = USES[use]
+    for name, value in NUMBERS.items():
+        values = [value]
+        if type(value) is int and -(2**63) <= value < 2**64:
+            values.append(np.uint64(value) if value >= 0 else np.int64(value))
+        for given in values:
+            if name in taken.split():
+                function(ds, given)
+            else:
+                with pytest.raises(drt.DatasetRTError) as refused:
+                    function(ds, given)
+                assert isinstance(refused.value, ValueError | IndexError), name
+                assert "\n" not in str(refused.value), name
+                assert len(str(refused.value)) < 400, name
+
+
+def test_weights_true_is_the_weight_column() -> None:
+    ds = drt.testing.tiny_dataset().with_weights([1e-9] * 9 + [1.0])
+    it = drtj.batches(ds, global_batch=4, weights=True, columns=["label"], seed=3)
+    assert next(it)["label"].tolist() == [9] * 4
+    expected = drt.Weighted(3).indices(ds, stop=4).tolist()
+    assert expected == [9] * 4
+    with pytest.raises(drt.InvalidInputError, match="weights are bool"):
+        drtj.batches(ds, global_batch=4, weights=False)
+    with pytest.raises(drt.InvalidInputError, match="give one of the two"):
+        drtj.batches(ds, global_batch=4, weights=True, shuffle=False)
+
+
+def test_a_closed_iterator_raises_an_error_of_the_library() -> None:
+    it = drtj.batches(drt.testing.tiny_dataset(), global_batch=4)
+    it.close()
+    with pytest.raises(drtj.ClosedError, match="make another one") as refused:
+        next(it)
+    assert isinstance(refused.value, drt.DatasetRTError)
+    assert isinstance(refused.value, ValueError)
+    assert refused.value.kind == "closed"

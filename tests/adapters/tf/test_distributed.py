@@ -78,7 +78,7 @@ def test_bad_arguments(strategy: Any, records: drt.CachedDataset) -> None:
         drtf.distributed(strategy, records, 24, decode=CODEC, shard=drt.Shard())  # type: ignore[call-arg]
     with pytest.raises(drt.InvalidInputError, match=r"global_batch_size = 2\.5 is a float"):
         drtf.distributed(strategy, records, 2.5, decode=CODEC)  # type: ignore[arg-type]
-    with pytest.raises(drt.InvalidInputError, match=r"strategy = 3 is a int; give a tf\.distribute"):
+    with pytest.raises(drt.InvalidInputError, match=r"strategy = 3 is an int; give a tf\.distribute"):
         drtf.distributed(3, records, 24, decode=CODEC)  # type: ignore[arg-type]
     wrong = {**records.loader(sampler=drt.Shuffle(0)).state_dict(), "position": ROWS + 1}
     with pytest.raises(drt.StateError, match="position is 101"):

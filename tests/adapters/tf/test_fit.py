@@ -137,7 +137,7 @@ def test_validation_beside_it(records: drt.CachedDataset) -> None:
         ({"epochs": 1, "targets": ["z"]}, "targets names 'z'"),
         ({"epochs": 1, "inputs": None}, "inputs = None is a NoneType; give the name"),
         ({"epochs": 1, "inputs": []}, r"inputs = \[\] names no column"),
-        ({"epochs": 1, "targets": 3}, "targets = 3 is a int; give the name"),
+        ({"epochs": 1, "targets": 3}, "targets = 3 is an int; give the name"),
         ({"epochs": 1, "decode": lambda s: (1, 2)}, "let decode return a dict"),
         ({"epochs": 1, "decode": drt.codecs.Record}, "is the class of a codec"),
         ({"epochs": 1, "decode": 3}, "neither a codec nor a function"),

@@ -26,7 +26,7 @@ from tests.adapters.tf.conftest import CODEC
         ({"batch_size": 101, "tail": "drop"}, "an epoch of 100 samples has no batch of 101"),
         ({"shard": (0, 2)}, "shard = .* is a tuple; give a datasetrt.Shard"),
         ({"shard": drt.Shard(0, 2), "shuffle": False}, "does not say what to do when the ranks"),
-        ({"shuffle": 1}, "shuffle = 1 is a int"),
+        ({"shuffle": 1}, "shuffle = 1 is an int"),
         ({"seed": -1}, "seed = -1"),
         ({"sampler": drt.Shuffle(1), "seed": 2}, "says it all; leave out shuffle, seed and weights"),
         ({"sampler": "shuffle"}, "sampler = 'shuffle' is a str"),
@@ -34,7 +34,7 @@ from tests.adapters.tf.conftest import CODEC
         ({"columns": "x"}, "columns = 'x' is a str; give a list of names"),
         ({"columns": ["z"]}, "there is no column 'z'; there are 'x', 'y', 'third', 'name', 'sample_id'"),
         ({"columns": ["x", "x"]}, "names a column twice"),
-        ({"columns": [1]}, "columns has 1, a int"),
+        ({"columns": [1]}, "columns has 1, an int"),
         ({"columns": []}, "there is no column"),
         ({"ragged": ["z"]}, "ragged names 'z', which decode does not return"),
         ({"decode": 3}, "decode = 3 is neither a codec nor a function"),
@@ -42,11 +42,11 @@ from tests.adapters.tf.conftest import CODEC
         ({"decode": drt.codecs.Record}, "Record'> is the class of a codec; give an instance"),
         ({"decode": drt.codecs.Json}, "Json'> is the class of a codec; give an instance"),
         ({"seeded": True}, "takes none"),
-        ({"columns": 3}, "columns = 3 is a int; give a list of names"),
-        ({"mask_key": 3}, "mask_key = 3 is a int; give the name"),
+        ({"columns": 3}, "columns = 3 is an int; give a list of names"),
+        ({"mask_key": 3}, "mask_key = 3 is an int; give the name"),
         ({"mask_key": None}, "mask_key = None is a NoneType; give the name"),
-        ({"substituted_key": 0}, "substituted_key = 0 is a int; give the name"),
-        ({"fill": 3}, "fill = 3 is a int; give a dict"),
+        ({"substituted_key": 0}, "substituted_key = 0 is an int; give the name"),
+        ({"fill": 3}, "fill = 3 is an int; give a dict"),
         ({"fill": {"z": 1}}, r"fill names \['z'\], which are no metadata columns"),
         ({"fill": {"third": 1}}, r"fill names \['third'\], which are no metadata columns"),
         ({"num_parallel_calls": 0}, "num_parallel_calls = 0 is out of range"),
@@ -56,7 +56,7 @@ from tests.adapters.tf.conftest import CODEC
         ({"mask_key": "x", "tail": "pad"}, "mask_key = 'x' is the name of a column"),
         ({"signature": []}, "signature is a list"),
         ({"signature": {"z": None}}, "signature names 'z', which is no column"),
-        ({"signature": {"x": 3}}, r"signature\['x'\] is a int; give a tf.TensorSpec"),
+        ({"signature": {"x": 3}}, r"signature\['x'\] is an int; give a tf.TensorSpec"),
         ({"signature": {"x": tf.TensorSpec((), tf.float32)}}, r"signature\['x'\] has the shape \(\)"),
         ({"signature": {"x": tf.TensorSpec((5, 8), tf.float32)}}, "has batches of 5 samples"),
         (
@@ -68,8 +68,8 @@ from tests.adapters.tf.conftest import CODEC
         ({"as_tuple": 3}, "as_tuple = 3: give two"),
         ({"as_tuple": ("x",)}, r"as_tuple = \('x',\): give two"),
         ({"as_tuple": "xy"}, "as_tuple = 'xy': give two"),
-        ({"as_tuple": (3, "y")}, "inputs = 3 is a int; give the name"),
-        ({"as_tuple": ("x", 3)}, "targets = 3 is a int; give the name"),
+        ({"as_tuple": (3, "y")}, "inputs = 3 is an int; give the name"),
+        ({"as_tuple": ("x", 3)}, "targets = 3 is an int; give the name"),
         ({"as_tuple": ([], "y")}, r"inputs = \[\] names no column"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_codec_that_gives_no_rows_is_named(records: drt.CachedDataset) -> None
         def loads_batch(self, batch: Any) -> Any:
             return {"n": np.zeros(3), "m": 1}
 
-    with pytest.raises(drt.CodecError, match="column 'm': decode gives a int for a batch"):
+    with pytest.raises(drt.CodecError, match="column 'm': decode gives an int for a batch"):
         drtf.dataset(records, 10, decode=Odd())
 
 
@@ -300,3 +300,50 @@ def test_what_a_codec_keeps_read_only_is_no_trouble(records: drt.CachedDataset) 
 
     for batch in drtf.dataset(records, 10, decode=Whole(frozen)):
         assert [float(tf.reduce_sum(batch[name])) for name in "abc"] == [20, 20, 10]
+
+
+USES: dict[str, tuple[Callable[[drt.CachedDataset, Any], object], str]] = {
+    "batch_size": (lambda ds, v: drtf.dataset(ds, v), "2"),
+    "seed": (lambda ds, v: drtf.dataset(ds, 2, seed=v), "0 2 2**62 2**63"),
+    "num_epochs": (lambda ds, v: drtf.dataset(ds, 2, num_epochs=v), "2 None"),
+    "start": (lambda ds, v: drtf.dataset(ds, 2, start=v, num_epochs=None), "0 2 2**62"),
+    "num_parallel_calls": (lambda ds, v: drtf.dataset(ds, 2, num_parallel_calls=v), "-1 2 None"),
+    "prefetch": (lambda ds, v: drtf.dataset(ds, 2, prefetch=v), "-1 0 2 None"),
+    "batch_size of raw": (lambda ds, v: drtf.raw(ds, v), "2"),
+    "global_step": (lambda ds, v: drtf.cursor(ds, 2, global_step=v), "0 2 2**62"),
+}
+
+NUMBERS: dict[str, Any] = {
+    "-1": -1,
+    "0": 0,
+    "2": 2,
+    "2**62": 2**62,
+    "2**63": 2**63,
+    "2**64": 2**64,
+    "10**30": 10**30,
+    "huge": 10**5000,
+    "-huge": -(10**5000),
+    "True": True,
+    "1.0": 1.0,
+    "None": None,
+    "text": "1",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_whole_number_is_taken_or_refused(use: str) -> None:
+    ds = drt.testing.tiny_dataset()
+    function, taken = USES[use]
+    for name, value in NUMBERS.items():
+        values = [value]
+        if type(value) is int and -(2**63) <= value < 2**64:
+            values.append(np.uint64(value) if value >= 0 else np.int64(value))
+        for given in values:
+            if name in taken.split():
+                function(ds, given)
+            else:
+                with pytest.raises(drt.DatasetRTError) as refused:
+                    function(ds, given)
+                assert isinstance(refused.value, ValueError | IndexError), name
+                assert "\n" not in str(refused.value), name
+                assert len(str(refused.value)) < 400, name

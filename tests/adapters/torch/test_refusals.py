@@ -49,13 +49,13 @@ def test_what_cannot_be_called_is_refused(records: drt.CachedDataset, how: Any) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": 3}, "columns = 3 is a int; give a list of names"),
+        ({"columns": 3}, "columns = 3 is an int; give a list of names"),
         ({"columns": None}, "columns = None is a NoneType"),
         ({"columns": "label"}, r"give a list of names: \['label'\]"),
-        ({"columns": ["label", 3]}, "columns has 3, a int"),
-        ({"include_index": 3}, "include_index = 3 is a int; give the name"),
-        ({"mask_key": 3}, "mask_key = 3 is a int; give the name"),
-        ({"fill": 3}, "fill = 3 is a int; give a dict"),
+        ({"columns": ["label", 3]}, "columns has 3, an int"),
+        ({"include_index": 3}, "include_index = 3 is an int; give the name"),
+        ({"mask_key": 3}, "mask_key = 3 is an int; give the name"),
+        ({"fill": 3}, "fill = 3 is an int; give a dict"),
         ({"fill": ["label"], "columns": ["label"]}, "fill = .* is a list; give a dict"),
     ],
 )
@@ -66,7 +66,7 @@ def test_names_are_names(records: drt.CachedDataset, options: dict[str, Any], me
 
 
 def test_the_name_of_substitutes_is_a_name(records: drt.CachedDataset) -> None:
-    with pytest.raises(drt.InvalidInputError, match="substituted_key = 3 is a int"):
+    with pytest.raises(drt.InvalidInputError, match="substituted_key = 3 is an int"):
         drtt.NativeLoader(records, 8, decode=RECORD, substituted_key=3)  # type: ignore[arg-type]
 
 
@@ -227,3 +227,60 @@ def test_a_damaged_sample_has_no_substitute_where_rows_are_asked_for(
         data[17]
     with pytest.raises(drt.CorruptionError, match="sample 17"):
         list(drtt.make_dataloader(data, 8))
+
+
+def made(ds: drt.CachedDataset, **arguments: Any) -> object:
+    return drtt.make_dataloader(drtt.TorchDataset(ds, output="columns"), **{"batch_size": 2, **arguments})
+
+
+USES: dict[str, tuple[Callable[[drt.CachedDataset, Any], object], str]] = {
+    "batch_size": (lambda ds, v: drtt.NativeLoader(ds, v), "2"),
+    "seed": (lambda ds, v: drtt.NativeLoader(ds, 2, seed=v), "0 2 2**62 2**63"),
+    "prefetch_batches": (lambda ds, v: drtt.NativeLoader(ds, 2, prefetch_batches=v), "0 2 2**62"),
+    "prefetch_bytes": (lambda ds, v: drtt.NativeLoader(ds, 2, prefetch_bytes=v), "2 2**62"),
+    "threads": (lambda ds, v: drtt.NativeLoader(ds, 2, threads=v), "2 None"),
+    "epoch": (lambda ds, v: drtt.NativeLoader(ds, 2).set_epoch(v), "0 2 2**62"),
+    "batch_size of a sampler": (lambda ds, v: drtt.EpochSampler(ds, batch_size=v), "2 None"),
+    "seed of a sampler": (lambda ds, v: drtt.EpochSampler(ds, seed=v), "0 2 2**62 2**63"),
+    "num_samples": (lambda ds, v: drtt.EpochSampler(ds, weights=True, num_samples=v), "2 2**62 None"),
+    "epoch of a sampler": (lambda ds, v: drtt.EpochSampler(ds).set_epoch(v), "0 2 2**62"),
+    "batches": (lambda ds, v: drtt.EpochSampler(ds, batch_size=2).state_at(batches=v), "0 2"),
+    "batch_size of a DataLoader": (lambda ds, v: made(ds, batch_size=v), "2"),
+    "num_workers": (lambda ds, v: v == 2**62 or made(ds, num_workers=v), "0 2 2**62"),
+    "rank": (lambda ds, v: drtt.ShardSpec(v, 4), "0 2"),
+}
+
+NUMBERS: dict[str, Any] = {
+    "-1": -1,
+    "0": 0,
+    "2": 2,
+    "2**62": 2**62,
+    "2**63": 2**63,
+    "2**64": 2**64,
+    "10**30": 10**30,
+    "huge": 10**5000,
+    "-huge": -(10**5000),
+    "True": True,
+    "1.0": 1.0,
+    "None": None,
+    "text": "1",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_whole_number_is_taken_or_refused(use: str) -> None:
+    ds = drt.testing.tiny_dataset()
+    function, taken = USES[use]
+    for name, value in NUMBERS.items():
+        values = [value]
+        if type(value) is int and -(2**63) <= value < 2**64:
+            values.append(np.uint64(value) if value >= 0 else np.int64(value))
+        for given in values:
+            if name in taken.split():
+                function(ds, given)
+            else:
+                with pytest.raises(drt.DatasetRTError) as refused:
+                    function(ds, given)
+                assert isinstance(refused.value, ValueError | IndexError), name
+                assert "\n" not in str(refused.value), name
+                assert len(str(refused.value)) < 400, name

@@ -13,12 +13,13 @@ installation.check_release("datasetrt-jax", __version__)
 
 from ._batches import BatchIterator, batches  # noqa: E402 - a core of another release is named first
 from ._device import DeviceIterator, device_batches  # noqa: E402
-from ._errors import NarrowingError, ShardingError, StaticShapeError  # noqa: E402
+from ._errors import ClosedError, NarrowingError, ShardingError, StaticShapeError  # noqa: E402
 from ._grain import GrainBatchSource, GrainSource  # noqa: E402
 from ._spec import ShapeDtype  # noqa: E402
 
 __all__ = [
     "BatchIterator",
+    "ClosedError",
     "DeviceIterator",
     "GrainBatchSource",
     "GrainSource",

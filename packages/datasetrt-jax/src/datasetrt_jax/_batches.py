@@ -10,6 +10,7 @@ import datasetrt as drt
 
 from ._decode import Columns, Decode
 from ._dtypes import DtypePolicy
+from ._errors import closed
 from ._feed import Feed, OnCorrupt, check_count, checked_plan, names, shapes
 from ._orbax import load_state, save_state
 from ._order import Source, opened, ordered
@@ -68,7 +69,8 @@ def batches(
         sampler: The order; excludes the next three.
         shuffle: `Shuffle` if True, `Sequential` if False.
         seed: Seed of the order.
-        weights: Draw by these with `Weighted`: what `CachedDataset.with_weights` takes, such as ``"weight"``.
+        weights: Draw by these with `Weighted`: True for the weight column; or what
+            `CachedDataset.with_weights` takes.
         num_epochs: Epochs from epoch 0 on, also after a state is set; None never ends.
         tail: ``"drop"`` leaves out a last global batch that is not full; ``"pad"`` fills it up with samples
             from the start of the epoch, and adds a bool column that is False for padding.
@@ -151,7 +153,7 @@ class BatchIterator(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         if self._closed:
-            raise ValueError("the iterator is closed; make another one")
+            raise closed()
         place = self._feed.plan.settled(self._place)
         if self._num_epochs is not None and place.epoch >= self._num_epochs:
             self._stop_reading()
@@ -361,7 +363,7 @@ class BatchIterator(Iterator[Batch]):
         return await load_state(self.set_state, directory)
 
     def close(self) -> None:
-        """End the native threads; ``next`` raises ValueError from then on. Harmless when repeated.
+        """End the native threads; ``next`` raises :class:`ClosedError` from then on. Harmless when repeated.
 
         Example:
             >>> import datasetrt as drt, datasetrt_jax as drtj
@@ -370,7 +372,7 @@ class BatchIterator(Iterator[Batch]):
             >>> it.close()
             >>> next(it)
             Traceback (most recent call last):
-            ValueError: the iterator is closed; make another one
+            datasetrt_jax._errors.ClosedError: the iterator is closed; make another one
         """
         self._closed = True
         self._pending = None

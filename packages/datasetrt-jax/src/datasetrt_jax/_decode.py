@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._arrays import aligned, aligned_empty
 from ._dtypes import DtypePolicy, check_numeric, narrowed
@@ -80,7 +81,7 @@ class Columns:
             held = _held(values) if name in self.host_columns else _array(name, values)
             if held.ndim == 0:
                 raise invalid(
-                    f"column {name!r} is a {type(values).__name__} for {len(batch)} samples; let the codec "
+                    f"column {name!r} is {a_type(values)} for {len(batch)} samples; let the codec "
                     "give an array of one row a sample"
                 )
             shared = any(np.may_share_memory(held, other) for other in columns.values())
@@ -197,7 +198,7 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
         InvalidInputError: It has missing values, or is made of lists of different lengths; names the column.
     """
     if not isinstance(name, str):
-        raise invalid(f"decode returned the key {name!r}, a {type(name).__name__}; name columns by str")
+        raise invalid(f"decode returned the key {name!r}, {a_type(name)}; name columns by str")
     if isinstance(value, np.ma.MaskedArray):
         raise invalid(f"column {name!r} has missing values; let decode give filled(...) arrays")
     try:
@@ -205,7 +206,7 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise invalid(
-            f"column {name!r} is a {type(value).__name__} that is no array ({reason}); let decode return one"
+            f"column {name!r} is {a_type(value)} that is no array ({reason}); let decode return one"
         ) from error
 
 

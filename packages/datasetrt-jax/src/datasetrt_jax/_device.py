@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._ahead import Ahead
 from ._batches import BatchIterator
-from ._errors import invalid
+from ._errors import closed, invalid
 from ._feed import check_count
 from ._orbax import load_state, save_state
 from ._placement import Placement, Sharding
@@ -65,7 +66,7 @@ def device_batches(
         [0 1 2 3]
     """
     if not isinstance(it, BatchIterator):
-        raise invalid(f"it = {it!r} is a {type(it).__name__}; give what datasetrt_jax.batches() returned")
+        raise invalid(f"it = {it!r} is {a_type(it)}; give what datasetrt_jax.batches() returned")
     if transform is not None and not callable(transform):
         raise invalid(f"transform = {transform!r} cannot be called; give a function of a batch")
     return DeviceIterator(it, Placement(it, sharding), check_count("depth", depth), transform)
@@ -110,7 +111,7 @@ class DeviceIterator(Iterator[dict[str, Any]]):
 
     def __next__(self) -> dict[str, Any]:
         if self._closed:
-            raise ValueError("the iterator is closed; make another one")
+            raise closed()
         placed = self._ahead.next()
         self._state, self._epoch, self._step = placed.state, placed.epoch, placed.step
         return placed.batch
@@ -249,7 +250,7 @@ class DeviceIterator(Iterator[dict[str, Any]]):
         return await load_state(self.set_state, directory)
 
     def close(self) -> None:
-        """End the thread; ``next`` raises ValueError from then on. Harmless when repeated.
+        """End the thread; ``next`` raises :class:`ClosedError` from then on. Harmless when repeated.
 
         Example:
             >>> import datasetrt as drt, datasetrt_jax as drtj, jax
@@ -259,7 +260,7 @@ class DeviceIterator(Iterator[dict[str, Any]]):
             >>> arrays.close()
             >>> next(arrays)
             Traceback (most recent call last):
-            ValueError: the iterator is closed; make another one
+            datasetrt_jax._errors.ClosedError: the iterator is closed; make another one
         """
         self._closed = True
         self._ahead.close()

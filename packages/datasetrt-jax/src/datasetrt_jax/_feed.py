@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -10,13 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 import datasetrt as drt
+from datasetrt.wording import a_type, shown
 
 from ._arrays import aligned
 from ._decode import Columns, InColumns, check_decode, stored_column
 from ._dtypes import DtypePolicy
-from ._errors import invalid
+from ._errors import invalid, whole
 from ._plan import Place, Plan, Step, Tail, make_plan
 from ._spec import Batch, ShapeDtype
+
+#: A sample is padded to fewer numbers than that: more are a mistake, and no machine holds a batch of them.
+MOST_PADDED = 2**40
 
 OnCorrupt: TypeAlias = Literal["raise", "substitute"]
 
@@ -175,7 +180,7 @@ def _add(batch: Batch, what: str, name: str, flags: npt.NDArray[np.bool_]) -> No
 
 def _check_seeded(work: Columns) -> None:
     if not isinstance(work.seeded, bool):
-        raise invalid(f"seeded = {work.seeded!r} is a {type(work.seeded).__name__}; give True or False")
+        raise invalid(f"seeded = {work.seeded!r} is {a_type(work.seeded)}; give True or False")
     if work.seeded and (work.decode is None or isinstance(work.decode, drt.codecs.Codec)):
         given = "decode=None" if work.decode is None else f"the codec {work.decode.name!r}"
         raise invalid(
@@ -200,21 +205,24 @@ def shapes(value: Mapping[str, tuple[int, ...]] | None) -> dict[str, tuple[int, 
         raise invalid(f"pad_to = {value!r}: give a dict of column to shape")
     for name, shape in value.items():
         lengths = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else (None,)
-        if not all(isinstance(length, int) and length >= 0 for length in lengths):
-            raise invalid(f"pad_to[{name!r}] = {shape!r}: give the shape of a sample, such as (128,)")
-    return {name: tuple(shape) for name, shape in value.items()}
+        if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0 for n in lengths):
+            raise invalid(f"pad_to[{name!r}] = {shown(shape)}: give the shape of a sample, such as (128,)")
+        if math.prod(map(int, lengths)) >= MOST_PADDED:
+            raise invalid(
+                f"pad_to[{name!r}] = {shown(shape)} makes more than {MOST_PADDED} numbers of a sample; give "
+                "a smaller shape"
+            )
+    return {name: tuple(map(int, shape)) for name, shape in value.items()}
 
 
 def _check_name(what: str, value: object) -> None:
     if not isinstance(value, str):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give the name of a column")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give the name of a column")
 
 
 def check_count(what: str, value: object) -> int:
     """``value``, a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise invalid(f"{what} = {value!r}: give a whole number of at least 1")
-    return int(value)
+    return whole(what, value, 1)
 
 
 def _check_choice(what: str, value: object, choices: tuple[str, ...]) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import datasetrt as drt
+from datasetrt.wording import shown
 
 from ._decode import Columns, Decode, check_decode, decoded_sample
 from ._dtypes import DtypePolicy
-from ._errors import invalid
+from ._errors import any_int, invalid, whole
 from ._feed import Feed, check_count, checked_plan, names, shapes
 from ._order import Source, opened, ordered
 from ._plan import Place, Tail
@@ -58,7 +60,7 @@ class GrainSource:
             >>> drtj.GrainSource(drt.testing.tiny_dataset())[3].data
             b'sample 3'
         """
-        return self._unpacked(self._dataset[_whole("index", index)])
+        return self._unpacked(self._dataset[any_int("index", index)])
 
     def _getitems(self, indices: Sequence[int]) -> list[Any]:
         # grain's name for reading several at once.
@@ -140,8 +142,13 @@ class GrainBatchSource:
         self._processes = Processes(process_index, process_count)
         self._start = plan.settled(Place(0, 0) if start is None else self._feed.place_of(start))
         epochs_left = check_count("num_epochs", num_epochs) - self._start.epoch
-        whole = plan.steps() * max(0, epochs_left - 1)
-        self._length = whole + plan.steps(self._start.position) if epochs_left > 0 else 0
+        before_last = plan.steps() * max(0, epochs_left - 1)
+        self._length = before_last + plan.steps(self._start.position) if epochs_left > 0 else 0
+        if self._length > sys.maxsize:
+            raise invalid(
+                f"num_epochs = {num_epochs} makes more steps than the {sys.maxsize} that a length can be; "
+                "give fewer"
+            )
 
     def __len__(self) -> int:
         return self._length
@@ -170,7 +177,7 @@ class GrainBatchSource:
             >>> source[5]["data"].shape
             (4, 8)
         """
-        place = self._place(_whole("step", step))
+        place = self._place(step)
         index, count = self._processes.resolved()
         local_batch(self._feed.plan.global_batch, count)
         return self._feed.finished(*self._feed.read_step(place, index, count))
@@ -187,15 +194,15 @@ class GrainBatchSource:
             >>> source.state_at(3)["epoch"], source.state_at(3)["position"]
             (1, 4)
         """
-        step = _whole("step", step)
-        if not 0 <= step <= self._length:
-            raise invalid(f"step = {step} is out of range; give one of 0 to {self._length}")
+        step = whole("step", step, 0, self._length + 1)
         return self._feed.state_at(self._feed.plan.place_of(step, self._start))
 
-    def _place(self, step: int) -> Place:
+    def _place(self, given: SupportsIndex) -> Place:
+        step = any_int("step", given)
         if not 0 <= step < self._length:
             raise drt.SampleIndexError(
-                f"step {step} is out of range: the source has {self._length} steps", kind="index-out-of-range"
+                f"step {shown(step)} is out of range: the source has {self._length} steps",
+                kind="index-out-of-range",
             )
         return self._feed.plan.place_of(step, self._start)
 
@@ -205,9 +212,3 @@ class GrainBatchSource:
             f"GrainBatchSource({self._feed.sampler}, global_batch={plan.global_batch}, tail={plan.tail!r}, "
             f"start={tuple(self._start)}, {self._length} steps, fingerprint {self._feed.dataset.fingerprint})"
         )
-
-
-def _whole(what: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a whole number")
-    return value.__index__()

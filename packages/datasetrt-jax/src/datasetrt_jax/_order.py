@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._errors import invalid
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from ._decode import Decode
 
-    Weights: TypeAlias = pl.Expr | pl.Series | str | npt.ArrayLike
+    Weights: TypeAlias = Literal[True] | pl.Expr | pl.Series | str | npt.ArrayLike
 
 #: A dataset, or the folder of a cache.
 Source: TypeAlias = drt.CachedDataset[Any] | os.PathLike[str] | str
@@ -40,7 +41,7 @@ def ordered(
         InvalidInputError: The arguments contradict each other.
     """
     if not isinstance(shuffle, bool):
-        raise invalid(f"shuffle = {shuffle!r} is a {type(shuffle).__name__}; give True or False")
+        raise invalid(f"shuffle = {shuffle!r} is {a_type(shuffle)}; give True or False")
     if sampler is not None:
         if weights is not None or seed != 0 or shuffle is not True:
             raise invalid(
@@ -52,5 +53,6 @@ def ordered(
             raise invalid(
                 "shuffle=False keeps the order of the rows, weights= draws them; give one of the two"
             )
-        return dataset.with_weights(weights), drt.Weighted(seed)
+        weighted = dataset if weights is True else dataset.with_weights(weights)
+        return weighted, drt.Weighted(seed)
     return dataset, drt.Shuffle(seed) if shuffle else drt.Sequential()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import SupportsIndex
 
-from ._errors import ShardingError, invalid
+from datasetrt.wording import shown
+
+from ._errors import ShardingError, invalid, whole
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,14 @@ class Processes:
     def __post_init__(self) -> None:
         if (self.index is None) != (self.count is None):
             raise invalid(
-                f"process_index={self.index} and process_count={self.count}: give both, or neither to ask JAX"
+                f"process_index={shown(self.index)} and process_count={shown(self.count)}: give both, or "
+                "neither to ask JAX"
             )
-        for what, value in (("process_index", self.index), ("process_count", self.count)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, SupportsIndex)):
-                raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a whole number")
-        if self.index is not None and self.count is not None and not 0 <= self.index < self.count:
+        if self.index is None or self.count is None:
+            return
+        object.__setattr__(self, "count", whole("process_count", self.count, 1))
+        object.__setattr__(self, "index", whole("process_index", self.index, 0))
+        if self.index >= self.count:
             raise invalid(
                 f"process_index = {self.index} is out of range; give one of 0 to {self.count - 1}, "
                 f"below process_count = {self.count}"

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -150,7 +151,7 @@ def _array(column: Column, value: object, sample_id: int | None = None) -> Array
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise column.bad(f"a {type(value).__name__} that is no array ({reason})", sample_id) from error
+        raise column.bad(f"{a_type(value)} that is no array ({reason})", sample_id) from error
     if array.dtype.kind not in _NUMBERS + "SUO":
         raise column.bad(f"dtype {array.dtype}, which no tensor has; convert it to numbers", sample_id)
     if array.dtype.kind == "O" and not all(isinstance(item, str | bytes) for item in array.flat):
@@ -169,7 +170,7 @@ def _encoded(column: Column, value: object, sample_id: int | None) -> Array:
     encoded = np.empty(texts.shape, object)
     for index, text in np.ndenumerate(texts):
         if not isinstance(text, str | bytes):
-            raise column.bad(f"a {type(text).__name__} where text is expected", sample_id)
+            raise column.bad(f"{a_type(text)} where text is expected", sample_id)
         try:
             encoded[index] = text.encode() if isinstance(text, str) else text
         except UnicodeEncodeError as error:

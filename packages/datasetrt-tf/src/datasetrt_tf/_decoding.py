@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._columns import Array, Column, Ragged, column_of, stacked, whole_batch
 from ._order import invalid
@@ -245,7 +246,7 @@ def _first(name: str, value: Any) -> Any:
         return value[0]
     except (TypeError, IndexError, KeyError) as error:
         raise Column(name, np.dtype(object), ()).bad(
-            f"decode gives a {type(value).__name__} for a batch, where an array of rows is wanted"
+            f"decode gives {a_type(value)} for a batch, where an array of rows is wanted"
         ) from error
 
 
@@ -271,7 +272,7 @@ def _part(form: Form, column: Column, result: Any) -> Any:
     if form == "single":
         return result
     if _form(result) != form:
-        raise column.bad(f"decode returns a {type(result).__name__}, and a {form} for the first row")
+        raise column.bad(f"decode returns {a_type(result)}, and a {form} for the first row")
     parts = result if form == "mapping" else _parts(form, result)
     if column.name not in parts:
         raise column.bad(f"decode does not return it; it returns {list(parts)}")
@@ -335,11 +336,11 @@ def _objects(values: list[bytes]) -> Array:
 
 def _names(what: str, names: object) -> list[str]:
     if isinstance(names, str) or not isinstance(names, Sequence | set | frozenset):
-        raise invalid(f"{what} = {names!r} is a {type(names).__name__}; give a list of names")
+        raise invalid(f"{what} = {names!r} is {a_type(names)}; give a list of names")
     listed = list(names)
     for name in listed:
         if not isinstance(name, str):
-            raise invalid(f"{what} has {name!r}, a {type(name).__name__}; give a list of names")
+            raise invalid(f"{what} has {name!r}, {a_type(name)}; give a list of names")
     if len(set(listed)) < len(listed):
         raise invalid(f"{what} = {listed!r} names a column twice")
     return listed

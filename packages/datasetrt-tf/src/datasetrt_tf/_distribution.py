@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._frameworks import tensorflow
 from ._options import BatchOptions, Start, assembled
@@ -62,13 +63,12 @@ def distributed(
     """
     tf = tensorflow("distributed")
     if not isinstance(strategy, tf.distribute.Strategy):
-        raise invalid(
-            f"strategy = {strategy!r} is a {type(strategy).__name__}; give a tf.distribute.Strategy"
-        )
+        raise invalid(f"strategy = {strategy!r} is {a_type(strategy)}; give a tf.distribute.Strategy")
     replicas = strategy.num_replicas_in_sync
     if uneven not in (None, "pad", "drop"):
         raise invalid(f"uneven = {uneven!r} is not for replicas, which step together; use 'pad' or 'drop'")
-    if whole("global_batch_size", global_batch_size, 1) % replicas:
+    global_batch_size = whole("global_batch_size", global_batch_size, 1)
+    if global_batch_size % replicas:
         raise invalid(
             f"global_batch_size = {global_batch_size} is no multiple of the {replicas} replicas; "
             f"use {max(1, global_batch_size // replicas) * replicas}"

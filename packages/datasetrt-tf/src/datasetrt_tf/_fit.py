@@ -79,8 +79,8 @@ def fit_args(
         2
     """
     backend = keras("fit_args").config.backend()
-    whole("epochs", epochs, 1)
-    if whole("initial_epoch", initial_epoch, 0) >= epochs:
+    epochs, initial_epoch = whole("epochs", epochs, 1), whole("initial_epoch", initial_epoch, 0)
+    if initial_epoch >= epochs:
         raise invalid(f"initial_epoch = {initial_epoch} leaves no epoch of {epochs}; train to a later one")
     opened, assembly = assembled(source, batch_size, num_epochs=epochs, options=options, user="fit_args")
     check_pair(assembly, inputs, targets)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypedDict
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._batches import Assembly, check_names
 from ._decoding import Decode, Decoding, check_decode, layout_of
@@ -66,7 +67,7 @@ def cut_of(
         raise invalid(f"tail = {tail!r} is not known; use {' or '.join(map(repr, _TAILS))}")
     for shard in shards:
         if not isinstance(shard, drt.Shard):
-            raise invalid(f"shard = {shard!r} is a {type(shard).__name__}; give a datasetrt.Shard")
+            raise invalid(f"shard = {shard!r} is {a_type(shard)}; give a datasetrt.Shard")
     if batch_size is None:
         raise invalid("batch_size = None; give a number, and unbatch() the pipeline to get samples")
     if tail == "pad":
@@ -146,7 +147,7 @@ def _check_names(options: BatchOptions) -> None:
     for what in ("mask_key", "substituted_key"):
         value = options.get(what, "")
         if not isinstance(value, str) and not (value is None and what == "substituted_key"):
-            raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give the name of a column")
+            raise invalid(f"{what} = {value!r} is {a_type(value)}; give the name of a column")
     fill = options.get("fill")
     if fill is not None and not isinstance(fill, Mapping):
-        raise invalid(f"fill = {fill!r} is a {type(fill).__name__}; give a dict of column to value")
+        raise invalid(f"fill = {fill!r} is {a_type(fill)}; give a dict of column to value")

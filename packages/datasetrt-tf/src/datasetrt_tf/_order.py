@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,7 +41,7 @@ def ordered(
         source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
     )
     if not isinstance(shuffle, bool):
-        raise invalid(f"shuffle = {shuffle!r} is a {type(shuffle).__name__}; give True or False")
+        raise invalid(f"shuffle = {shuffle!r} is {a_type(shuffle)}; give True or False")
     if sampler is not None:
         if weights is not None or seed != 0 or not shuffle:
             raise invalid(f"sampler = {sampler!r} says it all; leave out shuffle, seed and weights")

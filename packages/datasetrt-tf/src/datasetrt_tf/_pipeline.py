@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 import numpy as np
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from . import _handles as handles
 from . import _specs as specs
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ._options import Tail
 
 Names: TypeAlias = "str | Sequence[str]"
+
+#: More batches than that are not read at the same time, or kept ready.
+_MOST_AHEAD = 2**20
 
 #: ``tf.data.AUTOTUNE``, which is not there before TensorFlow is imported.
 AUTOTUNE = -1
@@ -205,8 +209,8 @@ def pipeline(
     prefetch: int = AUTOTUNE,
 ) -> tf.data.Dataset:
     """The ``tf.data.Dataset`` of an assembly."""
-    _check_ahead("num_parallel_calls", num_parallel_calls, 1)
-    _check_ahead("prefetch", prefetch, 0)
+    num_parallel_calls = _ahead("num_parallel_calls", num_parallel_calls, 1)
+    kept_ready = _ahead("prefetch", prefetch, 0)
     assembly = replace(assembly, layout=specs.declared(tf, assembly.layout, signature, assembly.static_rows))
     columns = assembly.columns
     if assembly.plan.cut.fills and any(column.ragged for column in columns):
@@ -227,13 +231,20 @@ def pipeline(
     # Without parallel calls there is only one order, and TensorFlow warns of being told which.
     parallel = {} if num_parallel_calls is None else {"deterministic": True}
     data = steps.map(batch_of, num_parallel_calls=num_parallel_calls, **parallel)
-    return (data.prefetch(prefetch) if prefetch else data).with_options(_options(tf))
+    return (data.prefetch(kept_ready) if kept_ready else data).with_options(_options(tf))
 
 
-def _check_ahead(what: str, value: object, low: int) -> None:
-    """Refuse what is no number of batches; None is none, and AUTOTUNE leaves it to TensorFlow."""
-    if value is not None and value != AUTOTUNE:
-        whole(what, value, low)
+def _ahead(what: str, value: object, low: int) -> int | None:
+    """A number of batches as an int; None is none, and AUTOTUNE leaves it to TensorFlow."""
+    if value is None:
+        return None
+    if isinstance(value, int | np.integer) and value == AUTOTUNE:
+        return AUTOTUNE
+    number = whole(what, value, low)
+    # TensorFlow makes room for as many.
+    if number > _MOST_AHEAD:
+        raise invalid(f"{what} = {number} is out of range; give at most {_MOST_AHEAD}")
+    return number
 
 
 class _Fetch:
@@ -310,9 +321,7 @@ def check_pair(assembly: Assembly, inputs: Names, targets: Names | None) -> None
         raise invalid("inputs and targets are names of columns; let decode return a dict")
     for what, names in (("inputs", inputs), ("targets", () if targets is None else targets)):
         if not isinstance(names, Sequence):
-            raise invalid(
-                f"{what} = {names!r} is a {type(names).__name__}; give the name of a column or a list"
-            )
+            raise invalid(f"{what} = {names!r} is {a_type(names)}; give the name of a column or a list")
         if what == "inputs" and not names:
             raise invalid(f"inputs = {names!r} names no column; give at least one")
         for name in [names] if isinstance(names, str) else names:

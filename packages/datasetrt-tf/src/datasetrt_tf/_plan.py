@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
 
 import datasetrt as drt
+from datasetrt.wording import a_type, shown
 
 from ._order import invalid
 
@@ -155,14 +158,20 @@ def plan_of(
     loader = cut.loader(source, cut.shards[0])
     whole_epoch = loader.plan()
     if num_epochs is not None:
-        whole("num_epochs", num_epochs, 1)
+        num_epochs = whole("num_epochs", num_epochs, 1)
     if len(whole_epoch) == 0 and (num_epochs is None or not cut.keeps):
         raise invalid(
             f"an epoch of {whole_epoch.length} samples has no batch of {cut.batch_size} for each of "
             f"{cut.world_size} ranks; use a smaller batch_size or tail='short'"
         )
     place = _start(loader, start)
-    return Plan(cut, whole_epoch, place, loader.plan(place.position), num_epochs)
+    plan = Plan(cut, whole_epoch, place, loader.plan(place.position), num_epochs)
+    if plan.total is not None and plan.total >= 2**63:
+        raise invalid(
+            f"num_epochs = {num_epochs} makes {plan.total} batches, more than a pipeline counts; "
+            "give fewer, or None for an endless one"
+        )
+    return plan
 
 
 def _start(loader: drt.Loader[Any], start: Mapping[str, Any] | int) -> Place:
@@ -179,14 +188,16 @@ def _start(loader: drt.Loader[Any], start: Mapping[str, Any] | int) -> Place:
 
 
 def whole(what: str, value: object, low: int) -> int:
-    """``value`` as an int of at least ``low``.
+    """``value`` as an int of ``[low, 2**63)``.
 
     Raises:
-        InvalidInputError: It is no whole number, or smaller.
+        InvalidInputError: It is no whole number, or outside.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a whole number")
-    number = int(value.__index__())
-    if number < low:
-        raise invalid(f"{what} = {number} is out of range; give a whole number of at least {low}")
+    # Arrays have the method as well; those of one number are numbers to Python, and hardly meant here.
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool | np.bool_ | np.ndarray):
+        raise invalid(f"{what} = {shown(value)} is {a_type(value)}; give a whole number")
+    number = value.__index__()
+    if not low <= number < 2**63:
+        limits = f"of at least {low}" if number < low else "below 2**63"
+        raise invalid(f"{what} = {shown(number)} is out of range; give a whole number {limits}")
     return number

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datasetrt.wording import a_type
+
 from ._columns import Array, Column, Ragged
 from ._decoding import Layout
 from ._order import invalid
@@ -31,7 +33,7 @@ def declared(tf: Any, layout: Layout, signature: Mapping[str, Any] | None, rows:
     if signature is None:
         return layout
     if not isinstance(signature, Mapping):
-        raise invalid(f"signature is a {type(signature).__name__}; give a dict of column name to spec")
+        raise invalid(f"signature is {a_type(signature)}; give a dict of column name to spec")
     for name in signature:
         if layout.column(name) is None:
             known = ", ".join(repr(column.name) for column in layout.columns)
@@ -103,8 +105,7 @@ def _declared(tf: Any, column: Column, spec: Any, rows: int | None) -> Column:
     ragged = isinstance(spec, tf.RaggedTensorSpec)
     if not ragged and not isinstance(spec, tf.TensorSpec):
         raise invalid(
-            f"signature[{column.name!r}] is a {type(spec).__name__}; "
-            "give a tf.TensorSpec or a tf.RaggedTensorSpec"
+            f"signature[{column.name!r}] is {a_type(spec)}; give a tf.TensorSpec or a tf.RaggedTensorSpec"
         )
     shape = spec.shape
     if shape.rank is None or shape.rank < 1 + ragged or (ragged and spec.ragged_rank != 1):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 import datasetrt as drt
+from datasetrt.wording import a_type, shown
 
 
 def invalid(message: str) -> drt.InvalidInputError:
@@ -25,25 +28,38 @@ def choice(what: str, value: object, choices: tuple[str, ...]) -> None:
 def flag(what: str, value: object) -> None:
     """Refuse anything but True and False."""
     if not isinstance(value, bool):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give True or False")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give True or False")
 
 
-def count(what: str, value: object) -> None:
-    """Refuse anything but a whole number from 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise invalid(f"{what} = {value!r} is refused; give a whole number of at least 1")
+def count(what: str, value: object) -> int:
+    """``value`` as an int; refuses anything but a whole number from 1 to the largest batch of the core."""
+    return _whole(what, value, 1, 2**24, "give a whole number of at least 1, and at most 2**24")
 
 
-def workers(what: str, value: object) -> None:
-    """Refuse anything but a whole number from 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise invalid(f"{what} = {value!r} is refused; give a whole number, 0 to read in this process")
+def workers(what: str, value: object) -> int:
+    """``value`` as an int; refuses anything but a whole number from 0."""
+    return _whole(what, value, 0, 2**63 - 1, "give a whole number, 0 to read in this process")
+
+
+def within(what: str, value: object, most: int, cure: str) -> int:
+    """``value`` as an int; refuses anything but a whole number from 0 to ``most``."""
+    return _whole(what, value, 0, most, cure)
+
+
+def _whole(what: str, value: object, least: int, most: int, cure: str) -> int:
+    # An integer of NumPy is a number like any other; True is none.
+    number = (
+        value.__index__() if isinstance(value, int | np.integer) and not isinstance(value, bool) else None
+    )
+    if number is None or isinstance(value, bool) or not least <= number <= most:
+        raise invalid(f"{what} = {shown(value)} is refused; {cure}")
+    return number
 
 
 def column_name(what: str, value: object) -> None:
     """Refuse what is no name of a column; None is none."""
     if value is not None and not isinstance(value, str):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give the name of a column")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give the name of a column")
 
 
 def column_names(what: str, value: object) -> tuple[str, ...]:
@@ -51,18 +67,18 @@ def column_names(what: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         raise invalid(f"{what} = {value!r} is a str; give a list of names: [{value!r}]")
     if not isinstance(value, Iterable):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a list of names")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give a list of names")
     listed = tuple(value)
     for each in listed:
         if not isinstance(each, str):
-            raise invalid(f"{what} has {each!r}, a {type(each).__name__}; give a list of names")
+            raise invalid(f"{what} has {each!r}, {a_type(each)}; give a list of names")
     return listed
 
 
 def mapping(what: str, value: object) -> None:
     """Refuse what is no mapping; None is none."""
     if value is not None and not isinstance(value, Mapping):
-        raise invalid(f"{what} = {value!r} is a {type(value).__name__}; give a dict of column to value")
+        raise invalid(f"{what} = {value!r} is {a_type(value)}; give a dict of column to value")
 
 
 def decoder(dataset: drt.CachedDataset, decode: object) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._checks import invalid
 from ._tensors import as_tensor
@@ -41,7 +42,7 @@ def collate(batch: Any) -> Any:
     if isinstance(batch, Mapping | Tensor):
         return batch
     if not isinstance(batch, list | tuple) or not batch:
-        raise invalid(f"collate was given a {type(batch).__name__} of no samples; give a list of samples")
+        raise invalid(f"collate was given {a_type(batch)} of no samples; give a list of samples")
     return _merged("", list(batch))
 
 
@@ -49,13 +50,12 @@ def _merged(path: str, parts: list[Any]) -> Any:
     first = parts[0]
     if isinstance(first, drt.CachedSample):
         raise invalid("samples are CachedSample, whose bytes no tensor can hold; give decode=")
-    kind = type(first)
     merge = next((merge for known, merge in _MERGES if isinstance(first, known)), None)
     if merge is None:
-        raise _refused(path, f"a {kind.__name__} cannot be in a tensor; let decode give arrays and numbers")
-    others = [type(part).__name__ for part in parts if not isinstance(part, _family(first))]
+        raise _refused(path, f"{a_type(first)} cannot be in a tensor; let decode give arrays and numbers")
+    others = [part for part in parts if not isinstance(part, _family(first))]
     if others:
-        raise _refused(path, f"some samples have a {kind.__name__} there, others a {others[0]}")
+        raise _refused(path, f"some samples have {a_type(first)} there, others {a_type(others[0])}")
     return merge(path, parts)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from torch.utils.data import DataLoader
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._checks import count, invalid, workers
 from ._collate import collate
@@ -68,11 +69,11 @@ def make_dataloader(
     """
     if not isinstance(dataset, TorchDataset):
         raise invalid(
-            f"dataset is a {type(dataset).__name__}; give a TorchDataset, and choose rows with filter() or a "
+            f"dataset is {a_type(dataset)}; give a TorchDataset, and choose rows with filter() or a "
             "slice of its CachedDataset"
         )
-    count("batch_size", batch_size)
-    workers("num_workers", num_workers)
+    batch_size = count("batch_size", batch_size)
+    num_workers = workers("num_workers", num_workers)
     if "batch_sampler" in options:
         raise invalid(
             "batch_sampler contradicts batch_size and the order; use torch.utils.data.DataLoader itself"

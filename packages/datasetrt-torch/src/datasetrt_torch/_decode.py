@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._checks import choice, column_name, column_names, decoder, flag, invalid, mapping
 from ._collate import collate
@@ -247,9 +248,7 @@ def _of_rows(columns: dict[str, Tensor], rows: int) -> dict[str, Tensor]:
 def _united(made: Any, added: Mapping[str, Any]) -> dict[Any, Any]:
     """What ``decode`` gave, and columns beside it."""
     if not isinstance(made, Mapping):
-        raise invalid(
-            f"decode gives a {type(made).__name__}, and columns go into a dict; let decode give a dict"
-        )
+        raise invalid(f"decode gives {a_type(made)}, and columns go into a dict; let decode give a dict")
     twice = [name for name in added if name in made]
     if twice:
         raise invalid(f"decode gives {twice} already; rename it there, or leave it out of columns")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._checks import invalid
 from ._pinning import pinned
@@ -43,7 +44,7 @@ class Finish:
 def _beside(made: Any, key: str, what: str, flags: npt.NDArray[np.bool_]) -> dict[Any, Any]:
     if not isinstance(made, Mapping):
         raise invalid(
-            f"decode gives a {type(made).__name__}, and {what}_key = {key!r} needs a dict; let decode give a "
+            f"decode gives {a_type(made)}, and {what}_key = {key!r} needs a dict; let decode give a "
             "dict, or leave it out" + (" with tail='drop'" if what == "mask" else "")
         )
     if key in made:
@@ -55,10 +56,10 @@ def _tensordict(made: Any, rows: int) -> Any:
     from tensordict import TensorDict
 
     if not isinstance(made, Mapping):
-        raise invalid(f"decode gives a {type(made).__name__}, which is no TensorDict; let it give a dict")
+        raise invalid(f"decode gives {a_type(made)}, which is no TensorDict; let it give a dict")
     for name, part in made.items():
         if not isinstance(part, Tensor | Mapping):
             raise invalid(
-                f"column {name!r} is a {type(part).__name__}, which a TensorDict does not take; leave it out"
+                f"column {name!r} is {a_type(part)}, which a TensorDict does not take; leave it out"
             )
     return TensorDict(dict(made), batch_size=[rows])

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._checks import invalid
 
@@ -63,7 +64,7 @@ def marks_of(indices: Sequence[Any]) -> Marks:
     for index in indices:
         if not isinstance(index, MarkedIndex):
             raise invalid(
-                f"index {index!r} is a {type(index).__name__}, but seeded=True and mask_key= need indices "
+                f"index {index!r} is {a_type(index)}, but seeded=True and mask_key= need indices "
                 "that say where they stand in the order: those of an EpochSampler made for this "
                 "TorchDataset; use make_dataloader, or leave the two out"
             )

@@ -146,7 +146,7 @@ class NativeLoader:
         fill: Mapping[str, Any] | None = None,
         on_corrupt: Literal["raise", "substitute"] = "raise",
     ) -> None:
-        count("batch_size", batch_size)
+        batch_size = count("batch_size", batch_size)
         flag("pin_memory", pin_memory)
         flag("as_tensordict", as_tensordict)
         column_name("mask_key", mask_key)

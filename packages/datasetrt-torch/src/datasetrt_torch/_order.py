@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 from ._checks import flag, invalid
 
@@ -31,7 +32,7 @@ def ordered(
     if sampler is not None:
         if not isinstance(sampler, drt.Sampler):
             raise invalid(
-                f"sampler = {sampler!r} is a {type(sampler).__name__}; give one of datasetrt, such as "
+                f"sampler = {sampler!r} is {a_type(sampler)}; give one of datasetrt, such as "
                 "datasetrt.Shuffle(seed=7), or use torch.utils.data.DataLoader itself"
             )
         if (shuffle, seed, num_samples, replacement) != (True, 0, None, True) or weights is not None:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from torch.utils.data.distributed import DistributedSampler
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
-from ._checks import count, flag, invalid
+from ._checks import count, flag, invalid, within
 from ._dataset import TorchDataset
 from ._marked import marked
 from ._order import Weights, ordered
@@ -168,7 +169,7 @@ class EpochSampler(DistributedSampler[int]):
     ) -> None:
         flag("drop_last", drop_last)
         if batch_size is not None:
-            count("batch_size", batch_size)
+            batch_size = count("batch_size", batch_size)
         elif drop_last:
             raise invalid(
                 "drop_last=True needs batch_size=, the DataLoader's, to know which batch is not full"
@@ -329,12 +330,11 @@ class EpochSampler(DistributedSampler[int]):
         size = self._batch_size or batch_size
         if size is None:
             raise invalid("state_at needs to know the batches; give batch_size=, the DataLoader's")
-        if batch_size not in (None, size):
+        if batch_size is not None and count("batch_size", batch_size) != size:
             raise invalid(f"batch_size = {batch_size}, but the sampler was made for {size}; leave it out")
         run = self._run or _Run(self, self._next)
         most = -(-run.plan.samples // size)
-        if isinstance(batches, bool) or not isinstance(batches, int) or not 0 <= batches <= most:
-            raise invalid(f"batches = {batches!r} is refused; the loop has {most}")
+        batches = within("batches", batches, most, f"the loop has {most}")
         steps = batches if run.batch == size else batches * size
         return self._state(run.cursor(steps))
 
@@ -393,6 +393,6 @@ def _dataset_of(data: object) -> drt.CachedDataset:
     if isinstance(data, drt.CachedDataset):
         return data
     raise invalid(
-        f"data is a {type(data).__name__}; give the TorchDataset or CachedDataset, and choose rows with its "
+        f"data is {a_type(data)}; give the TorchDataset or CachedDataset, and choose rows with its "
         "filter() or a slice rather than with Subset or random_split"
     )

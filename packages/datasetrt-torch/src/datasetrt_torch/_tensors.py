@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import datasetrt as drt
+from datasetrt.wording import a_type
 
 Float64: TypeAlias = Literal["keep", "float32"]
 
@@ -76,7 +77,7 @@ def _array(name: str, values: Any) -> npt.NDArray[Any]:
         return np.asanyarray(values)
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise no_tensor(name, f"is a {type(values).__name__} that is no array ({reason})") from error
+        raise no_tensor(name, f"is {a_type(values)} that is no array ({reason})") from error
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:

@@ -6,14 +6,14 @@ and unpacking of payloads: :mod:`datasetrt.codecs`. For tests of code that uses 
 
 ``datasetrt.torch``, ``datasetrt.jax`` and ``datasetrt.tf`` are the packages ``datasetrt_torch``,
 ``datasetrt_jax`` and ``datasetrt_tf``, imported when they are asked for. For authors of such packages:
-:mod:`datasetrt.installation`.
+:mod:`datasetrt.installation` and :mod:`datasetrt.wording`.
 """
 
 from typing import TYPE_CHECKING  # noqa: I001
 
 # Before anything else that imports NumPy.
 from . import _one_interpreter  # noqa: F401
-from . import codecs, installation, testing
+from . import codecs, installation, testing, wording
 from ._core import BatchInfo, BatchPlan, CachedSample, SampleBatch
 from ._core import version as __version__
 from .config import ReaderConfig, WriterConfig
@@ -112,5 +112,6 @@ __all__ = [
     "installation",
     "open_dataset",
     "testing",
+    "wording",
     "write_cache",
 ]

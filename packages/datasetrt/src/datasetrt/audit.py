@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .codecs._oob import pickle_in
+from .codecs._oob import MAGIC, pickle_in
 from .errors import CodecError, DatasetRTError
 from .pickle_walk import Walk, walk
 from .reports import AuditedGlobal, AuditReport, Problem
@@ -25,7 +25,6 @@ MAX_GLOBALS: Final = 10_000
 MAX_PROBLEMS: Final = 10_000
 
 _PROTO: Final = 0x80
-_OOB_MAGIC: Final = b"DRTB"
 
 
 @dataclass(slots=True)
@@ -82,18 +81,23 @@ def audit(
     """Follow the opcodes of every pickled payload of a view. See ``CachedDataset.audit``."""
     caches = {cache["cache_id"]: cache for cache in view.caches}
     tally = _Tally()
-    if all(cache["codec"] in _OTHERS for cache in caches.values()):
+    if all(_kind(cache["codec"]) in _OTHERS for cache in caches.values()):
         return tally.report(len(view))
     for done, (cache_id, sample_id, payload) in enumerate(_payloads(view, samples_per_read, tally), start=1):
         cache = caches[cache_id]
-        if cache["codec"] not in _OTHERS:
-            problem = _look_into(payload, cache["codec"], cache_id, sample_id, tally)
+        if _kind(cache["codec"]) not in _OTHERS:
+            problem = _look_into(payload, _kind(cache["codec"]), cache_id, sample_id, tally)
             if problem is not None:
                 where = f"cache {cache['name']!r} sample {sample_id}"
                 tally.problem(Problem("decode", f"{where}: {problem}", cache["path"], None, None, sample_id))
         if on_progress is not None and (done % samples_per_read == 0 or done == len(view)):
             on_progress(done, len(view))
     return tally.report(len(view))
+
+
+def _kind(codec: str | None) -> str | None:
+    """Which codec that is, without what its name says of itself in brackets, as that of a `Record` does."""
+    return None if codec is None else codec.partition("(")[0]
 
 
 def _payloads(view: View, samples_per_read: int, tally: _Tally) -> Iterator[tuple[str, int, bytes]]:
@@ -125,7 +129,7 @@ def _one_by_one(view: View, rows: np.ndarray, tally: _Tally) -> Iterator[tuple[s
 def _look_into(payload: bytes, codec: str | None, cache_id: str, sample_id: int, tally: _Tally) -> str | None:
     """Count one payload; what is wrong with it, if it is a pickle that cannot be followed."""
     declared = codec in _PICKLES
-    if codec == "pickle-oob" or (not declared and payload.startswith(_OOB_MAGIC)):
+    if codec == "pickle-oob" or (not declared and payload.startswith(MAGIC)):
         try:
             payload = pickle_in(payload)
         except CodecError as error:

@@ -9,6 +9,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from .errors import InvalidInputError
+from .wording import a_type, shown
 
 #: Seeds and epochs are words of the random generator; a loader, which counts on, stays below COUNTABLE.
 WORD = 2**64
@@ -17,30 +18,13 @@ COUNTABLE = 2**63
 #: The most samples in a batch, and the most native threads, that the engine takes.
 BATCH_SAMPLES = 2**24
 THREADS = 1024
-
-#: A value in a message takes about this many characters.
-_SHOWN_CHARACTERS = 80
-#: Longer ints are told by their size: Python refuses to write out very long ones.
-_SHOWN_BITS = 256
+#: The most columns that it cuts payloads into.
+MOST_COLUMNS = 256
 
 
 def invalid(message: str) -> InvalidInputError:
     """The refusal of an argument."""
     return InvalidInputError(message, kind="invalid-argument")
-
-
-def shown(value: object, most: int = _SHOWN_CHARACTERS) -> str:
-    """``value`` as a message has it: on one line, of bounded length, whatever its ``repr`` does."""
-    try:
-        if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
-            return f"an int of {value.bit_length():,} bits"
-        if isinstance(value, str | bytes) and len(value) > most:
-            return f"{value[:most]!r}… (of length {len(value):,})"
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - the user's own class may fail in any way
-        return f"<{type(value).__name__}>"
-    text = " ".join(text.encode(errors="backslashreplace").decode().split())
-    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def as_index(value: object) -> int | None:
@@ -54,15 +38,25 @@ def as_index(value: object) -> int | None:
         return None
 
 
+def any_int(what: str, value: object) -> int:
+    """``value`` as an int, of any size.
+
+    Raises:
+        InvalidInputError: It is no whole number.
+    """
+    number = as_index(value)
+    if number is None:
+        raise invalid(f"{what} = {shown(value)} is {a_type(value)}; give a whole number")
+    return number
+
+
 def whole(what: str, value: object, low: int, high: int | None = None) -> int:
     """``value`` as an int of ``[low, high)``.
 
     Raises:
         InvalidInputError: It is no whole number, or outside.
     """
-    number = as_index(value)
-    if number is None:
-        raise invalid(f"{what} = {shown(value)} is a {type(value).__name__}; give a whole number")
+    number = any_int(what, value)
     if number < low or (high is not None and number >= high):
         limits = f"of at least {low}" if high is None else f"from {low} to {high - 1}"
         raise invalid(f"{what} = {shown(number)} is out of range; give a whole number {limits}")
@@ -81,7 +75,7 @@ def flag(what: str, value: object) -> bool:
         InvalidInputError: It is something else.
     """
     if not isinstance(value, bool):
-        raise invalid(f"{what} = {shown(value)} is a {type(value).__name__}; give True or False")
+        raise invalid(f"{what} = {shown(value)} is {a_type(value)}; give True or False")
     return value
 
 
@@ -104,7 +98,7 @@ def path_of(what: str, value: object) -> str:
     """
     path = _path_text(value)
     if path is None:
-        raise invalid(f"{what} = {shown(value)} is a {type(value).__name__}; give a str or a pathlib.Path")
+        raise invalid(f"{what} = {shown(value)} is {a_type(value)}; give a str or a pathlib.Path")
     if not path:
         raise invalid(f"{what} is empty; give the path of a folder, which is '.' for the current one")
     if "\0" in path:
@@ -133,7 +127,7 @@ def slice_of(part: slice, length: int) -> tuple[int, int, int]:
         value = getattr(part, name)
         number = None if value is None else as_index(value)
         if number is None and value is not None:
-            raise invalid(f"slice {name} = {shown(value)} is a {type(value).__name__}; give a whole number")
+            raise invalid(f"slice {name} = {shown(value)} is {a_type(value)}; give a whole number")
         parts.append(number)
     if parts[2] == 0:
         raise invalid("slice step = 0 leads nowhere; give another whole number, or none for 1")

@@ -16,9 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from .checks import COUNTABLE, THREADS, as_index, invalid, shown
+from .checks import COUNTABLE, THREADS, as_index, invalid
 from .errors import InvalidInputError
 from .progress import Progress
+from .wording import shown
 
 
 def _whole(value: object) -> object:

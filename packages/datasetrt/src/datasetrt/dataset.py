@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ._core import BatchPlan, CachedSample, Order, SampleBatch, Stream, View
 from .audit import audit
-from .checks import COUNTABLE, as_index, invalid, shown, slice_of, whole
+from .checks import COUNTABLE, as_index, invalid, slice_of, whole
 from .config import ReaderConfig
 from .errors import DatasetRTError, InvalidInputError
 from .loader import PREFETCH_BYTES
@@ -21,6 +21,7 @@ from .reports import AuditReport, CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import Sampler, Sequential
 from .table import exportable, no_row, row_numbers, weights_of
 from .transform import Assembly, Drawn, assembly
+from .wording import a_type, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -157,7 +158,7 @@ class CachedDataset(Loadable[T_co]):
         number = as_index(index)
         if number is None:
             raise invalid(
-                f"index {shown(index)} is a {type(index).__name__}; give a whole number or a slice, "
+                f"index {shown(index)} is {a_type(index)}; give a whole number or a slice, "
                 "or use take() for several rows and filter() for a condition"
             )
         if not -COUNTABLE <= number < COUNTABLE:
@@ -285,7 +286,7 @@ class CachedDataset(Loadable[T_co]):
             # No code of the user runs in there: these say that Arrow cannot take the table.
             reason = " ".join(str(error).split())
             raise invalid(
-                f"the metadata table, a {type(frame).__name__}, cannot be read as an Arrow table ({reason}); "
+                f"the metadata table, {a_type(frame)}, cannot be read as an Arrow table ({reason}); "
                 "give a Polars DataFrame"
             ) from error
 

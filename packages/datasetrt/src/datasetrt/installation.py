@@ -13,8 +13,8 @@ import re
 import sys
 from types import ModuleType
 
-from .checks import shown
 from .errors import InstallationError
+from .wording import shown
 
 __all__ = ["check_release", "import_package"]
 

@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from ._core import BatchInfo, BatchPlan, Memory, Stream
-from .checks import BATCH_SAMPLES, COUNTABLE, THREADS, choice, flag, invalid, shown, whole
+from .checks import BATCH_SAMPLES, COUNTABLE, THREADS, choice, flag, invalid, whole
 from .loop import NO_FIGURES, Cursor, LoaderIterator, Loop
 from .sampler import Sampler, Shard
 from .state import LoaderState, checked_state
 from .transform import Assembly
+from .wording import a_type, shown
 
 if TYPE_CHECKING:
     from .dataset import CachedDataset
@@ -45,7 +46,7 @@ class LoaderOptions:
         flag("drop_last", self.drop_last)
         choice("on_corrupt", self.on_corrupt, get_args(OnCorrupt))
         if not isinstance(self.shard, Shard):
-            raise invalid(f"shard = {shown(self.shard)} is a {type(self.shard).__name__}; give a Shard")
+            raise invalid(f"shard = {shown(self.shard)} is {a_type(self.shard)}; give a Shard")
         if self.batch_size is None and self.drop_last:
             raise invalid("drop_last=True needs a batch_size; with batch_size=None there is no last batch")
 
@@ -90,8 +91,7 @@ class Loader(Generic[T_co]):
     ) -> None:
         if not isinstance(sampler, Sampler):
             raise invalid(
-                f"sampler = {shown(sampler)} is a {type(sampler).__name__}; "
-                "give Shuffle(seed=…) or another one"
+                f"sampler = {shown(sampler)} is {a_type(sampler)}; give Shuffle(seed=…) or another one"
             )
         self._dataset = dataset
         self._sampler = sampler
@@ -106,6 +106,8 @@ class Loader(Generic[T_co]):
         self._memory = self._new_memory()
         # What cannot be bound to the dataset is refused now, not in the first loop.
         dataset._order(sampler)
+        if options.batch_size is not None:
+            work.split  # noqa: B018 - refuses widths that are none
 
     @property
     def dataset(self) -> CachedDataset[Any]:

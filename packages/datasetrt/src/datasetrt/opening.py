@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from .checks import invalid, path_of, shown
+from .checks import invalid, path_of
 from .config import ReaderConfig
 from .dataset import CachedDataset
+from .wording import a_type, shown
 
 _DEFAULTS = ReaderConfig()
 
@@ -49,5 +50,5 @@ def open_dataset(
     if not paths:
         raise invalid("path_or_paths is empty; give the folder of at least one cache")
     if not isinstance(config, ReaderConfig):
-        raise invalid(f"config is a {type(config).__name__}; give a ReaderConfig")
+        raise invalid(f"config is {a_type(config)}; give a ReaderConfig")
     return CachedDataset._open(paths, config._checked(), ())

@@ -22,7 +22,7 @@ from typing import Any
 from .config import WriterConfig
 from .errors import DatasetRTError
 from .preflight import packed_function, packed_item
-from .source import CacheInput, MapSource
+from .source import CacheInput, MapSource, item_count
 from .worker import Part, work
 
 #: A chunk of items is as long as keeps a worker busy for this time …
@@ -89,7 +89,7 @@ class _Pool:
     def __init__(self, source: MapSource[Any], config: WriterConfig, start_item: int) -> None:
         self._source = source
         self._method = config.worker_start_method
-        self._most = min(config.workers, max(len(source.items) - start_item, 0))
+        self._most = min(config.workers, max(item_count(source) - start_item, 0))
         self._workers: list[_Worker] = []
         #: All chunks whose samples were not all handed out, in the order of the items.
         self._chunks: deque[_Chunk] = deque()
@@ -150,7 +150,7 @@ class _Pool:
 
     def _pack_chunk(self) -> tuple[range, bytes] | None:
         first = self._next_item
-        left = len(self._source.items) - first
+        left = item_count(self._source) - first
         if left <= 0:
             return None
         # The last items are shared out evenly, so that no worker ends long after the others.

@@ -11,7 +11,7 @@ from typing import Any
 
 from .checks import invalid
 from .config import WriterConfig
-from .source import MapSource, item_at
+from .source import MapSource, item_at, item_count
 
 
 def check_workers(source: MapSource[Any], config: WriterConfig) -> None:
@@ -34,7 +34,7 @@ def check_workers(source: MapSource[Any], config: WriterConfig) -> None:
     if config.worker_start_method != "fork":
         _check_main(source, config.worker_start_method)
     packed_function(source, config.worker_start_method)
-    if len(source.items):
+    if item_count(source):
         _check_origin(source, config.worker_start_method, "item 0", packed_item(source, 0))
 
 

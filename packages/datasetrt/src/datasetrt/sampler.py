@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import Order
-from .checks import COUNTABLE, WORD, choice, count, flag, invalid, shown, whole
+from .checks import COUNTABLE, WORD, choice, count, flag, invalid, whole
 from .errors import SampleIndexError
+from .wording import a_type, shown
 
 if TYPE_CHECKING:
     from ._core import View
@@ -163,7 +164,7 @@ class Sampler(ABC):
 def _order_of(ds: CachedDataset[Any], sampler: Sampler) -> Order:
     # The class itself cannot be imported here: its module imports this one.
     if not hasattr(ds, "_order"):
-        raise invalid(f"ds = {shown(ds)} is a {type(ds).__name__}; give a CachedDataset")
+        raise invalid(f"ds = {shown(ds)} is {a_type(ds)}; give a CachedDataset")
     return ds._order(sampler)
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 import numpy as np
 
 from ._core import check_source
-from .checks import invalid, shown, unicode_text
+from .checks import COUNTABLE, invalid, unicode_text
 from .errors import InvalidInputError
+from .wording import a_type, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -143,7 +144,7 @@ class MapSource(Generic[ItemT]):
             hasattr(self.items, "__len__") and hasattr(self.items, "__getitem__")
         ):
             raise invalid(
-                f"MapSource items is a {type(self.items).__name__}, which is not a sequence of items; "
+                f"MapSource items is {a_type(self.items)}, which is not a sequence of items; "
                 "give a list, such as list(items)"
             )
         if not callable(self.fn):
@@ -163,9 +164,11 @@ class MapSource(Generic[ItemT]):
             yield sample
 
     def __repr__(self) -> str:
-        return (
-            f"MapSource({self.name!r}, {len(self.items)} items, {getattr(self.fn, '__qualname__', self.fn)})"
-        )
+        try:
+            items = f"{item_count(self)} items"
+        except InvalidInputError:
+            items = "items without a length"
+        return f"MapSource({self.name!r}, {items}, {getattr(self.fn, '__qualname__', self.fn)})"
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,7 @@ def _text(source: str, attribute: str, value: object) -> str | None:
     if isinstance(value, str):
         return unicode_text(f"source {shown(source)}: {attribute}", value)
     raise invalid(
-        f"source {shown(source)}: {attribute} is {shown(value)}, a {type(value).__name__}; give a str or None"
+        f"source {shown(source)}: {attribute} is {shown(value)}, {a_type(value)}; give a str or None"
     )
 
 
@@ -244,8 +247,7 @@ def _columns(source: str, schema: object) -> list[tuple[str, str]] | None:
         return None
     if not isinstance(schema, Mapping):
         raise invalid(
-            f"source {shown(source)}: schema is a {type(schema).__name__}; "
-            "give a dict, such as {'label': int}"
+            f"source {shown(source)}: schema is {a_type(schema)}; give a dict, such as {{'label': int}}"
         )
     return [(_column_name(source, name), _column_type(source, name, kind)) for name, kind in schema.items()]
 
@@ -270,7 +272,7 @@ def _column_type(source: str, name: str, kind: object) -> str:
 
 def map_here(source: MapSource[Any], start_item: int) -> Generator[tuple[int, CacheInput]]:
     """The samples from ``start_item`` on, each with the number of its item, made in this process."""
-    for index in range(start_item, len(source.items)):
+    for index in range(start_item, item_count(source)):
         item = item_at(source, index)
         try:
             for sample in outputs_of(source.fn, item, index):
@@ -280,6 +282,24 @@ def map_here(source: MapSource[Any], start_item: int) -> Generator[tuple[int, Ca
         except BaseException as error:
             error.add_note(f"while item {index} of source {source.name!r} was being processed")
             raise
+
+
+def item_count(source: MapSource[Any]) -> int:
+    """How many items there are; what the sequence's own code raises comes back unchanged.
+
+    Raises:
+        InvalidInputError: It has no length, or one that is no number from 0 to 2**63 - 1.
+    """
+    try:
+        return len(source.items)
+    except (TypeError, ValueError, OverflowError) as error:
+        # Python's own refusal of a length that is none; one from within __len__ has a frame of its own.
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise
+        raise invalid(
+            f"MapSource items is {a_type(source.items)} whose length cannot be told ({error}); give a list, "
+            f"or a sequence of fewer than {COUNTABLE} items"
+        ) from error
 
 
 def item_at(source: MapSource[Any], index: int) -> object:
@@ -317,6 +337,6 @@ def outputs_of(fn: Callable[[Any], object], item: object, index: int) -> Generat
 
 def _not_a_sample(value: object, index: int) -> InvalidInputError:
     return invalid(
-        f"the function of the source gave a {type(value).__name__} for item {index}; "
+        f"the function of the source gave {a_type(value)} for item {index}; "
         "return CacheInput(data, metadata), an iterable of them, or None"
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from .checks import COUNTABLE, shown
+from .checks import COUNTABLE
 from .errors import StateError
 from .sampler import SamplerState
+from .wording import a_type, shown
 
 _VERSION = 1
 
@@ -54,12 +55,12 @@ def checked_state(state: object, fingerprint: str, sampler: SamplerState, length
         StateError: It does not belong here, or is malformed; names the difference.
     """
     if not isinstance(state, Mapping):
-        raise _bad(f"the state is a {type(state).__name__}; give the dict of state_dict()")
+        raise _bad(f"the state is {a_type(state)}; give the dict of state_dict()")
     _check_version(state)
     _check_keys(state)
     found = state["fingerprint"]
     if not isinstance(found, str):
-        raise _bad(f"the state's fingerprint is {shown(found)}, a {type(found).__name__}; it must be a str")
+        raise _bad(f"the state's fingerprint is {shown(found)}, {a_type(found)}; it must be a str")
     if found != fingerprint:
         raise _mismatch(
             f"the state belongs to a dataset with fingerprint {shown(found)}, but this one has "
@@ -108,9 +109,7 @@ def _check_sampler(found: object, expected: Mapping[str, object]) -> None:
 
 def _whole(name: str, value: object, end: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _bad(
-            f"the state's {name} is {shown(value)}, a {type(value).__name__}; it must be a whole number"
-        )
+        raise _bad(f"the state's {name} is {shown(value)}, {a_type(value)}; it must be a whole number")
     if not 0 <= value < end:
         raise _bad(
             f"the state's {name} is {shown(value)}, outside of 0 to {end - 1}; "

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from .checks import BATCH_SAMPLES, as_index, invalid, shown
+from .checks import BATCH_SAMPLES, as_index, invalid
 from .errors import InvalidInputError, SampleIndexError
+from .wording import a_type, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,7 +60,7 @@ def exportable(frame: object, stored: list[tuple[str, str]]) -> ArrowStream:
     series = polars is not None and isinstance(frame, polars.Series)
     if not callable(export) or isinstance(frame, type) or series:
         cure = "call collect() first" if hasattr(frame, "collect") else "give a Polars DataFrame"
-        raise invalid(f"the metadata table is a {type(frame).__name__}; {cure}")
+        raise invalid(f"the metadata table is {a_type(frame)}; {cure}")
     for place in (frame, getattr(frame, "schema", None)):
         for attribute in ("column_names", "names", "columns"):
             _check_names(getattr(place, attribute, None))
@@ -103,12 +104,10 @@ def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]], length: i
         SampleIndexError: One of them is no row.
     """
     if not isinstance(indices, Iterable):
-        raise invalid(
-            f"indices = {shown(indices)} is a {type(indices).__name__}; give a list or an array of rows"
-        )
+        raise invalid(f"indices = {shown(indices)} is {a_type(indices)}; give a list or an array of rows")
     if isinstance(indices, str | bytes | bytearray | Mapping | AbstractSet):
         raise invalid(
-            f"indices = {shown(indices)} is a {type(indices).__name__}, which is no sequence of rows; "
+            f"indices = {shown(indices)} is {a_type(indices)}, which is no sequence of rows; "
             "give a list or an array"
         )
     if isinstance(indices, range):
@@ -153,9 +152,7 @@ def _row_array(indices: Iterable[Any], length: int, most: int) -> npt.NDArray[An
         # The usual case is told by its type alone.
         number = row if type(row) is int else as_index(row)
         if number is None:
-            raise invalid(
-                f"indices have {shown(row)}, a {type(row).__name__}, at place {place}; give whole numbers"
-            )
+            raise invalid(f"indices have {shown(row)}, {a_type(row)}, at place {place}; give whole numbers")
         if not -length <= number < length:
             raise no_row(number, length)
         rows[place] = number

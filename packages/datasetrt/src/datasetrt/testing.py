@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ._core import SampleBatch
+from .checks import count
 from .config import WriterConfig
 from .dataset import CachedDataset
 from .source import CacheInput, MapSource
@@ -28,9 +29,12 @@ def tiny_dataset(samples: int = 10, *, root: str | os.PathLike[str] | None = Non
     beginning with the first, ``"train"`` for the others.
 
     Args:
-        samples: How many.
+        samples: How many, at least 1.
         root: Folder that holds the cache ``tiny``; without one, a temporary folder, which is removed when
             Python ends.
+
+    Raises:
+        InvalidInputError: ``samples`` is no whole number, or out of range.
 
     Example:
         >>> import datasetrt as drt
@@ -38,6 +42,7 @@ def tiny_dataset(samples: int = 10, *, root: str | os.PathLike[str] | None = Non
         >>> [(sample.data, sample.metadata["split"]) for sample in ds]
         [(b'sample 0', 'val'), (b'sample 1', 'train'), (b'sample 2', 'train')]
     """
+    samples = count("samples", samples)
     source = MapSource("tiny", range(samples), _tiny_sample, fingerprint=f"tiny {samples}")
     return cache(source, _temporary_folder() if root is None else root, config=WriterConfig(progress=False))
 
@@ -90,9 +95,10 @@ def assert_resumes(make: Callable[[], Resumable], *, epochs: int = 2) -> None:
 
     Args:
         make: Makes a loader at its start; called once for each step, and once more.
-        epochs: How many epochs to go through.
+        epochs: How many epochs to go through, at least 1.
 
     Raises:
+        InvalidInputError: ``epochs`` is no whole number, or out of range.
         AssertionError: A restored loader gave something else than the run that was not interrupted; names the
             step and the state.
 
@@ -101,6 +107,7 @@ def assert_resumes(make: Callable[[], Resumable], *, epochs: int = 2) -> None:
         >>> ds = drt.testing.tiny_dataset()
         >>> drt.testing.assert_resumes(lambda: ds.loader(batch_size=3, sampler=drt.Shuffle(seed=1)))
     """
+    epochs = count("epochs", epochs)
     straight = make()
     items: list[Any] = []
     states = [json.dumps(straight.state_dict())]
@@ -120,15 +127,15 @@ def assert_resumes(make: Callable[[], Resumable], *, epochs: int = 2) -> None:
             assert _same(found, expected), f"{place} gave {found!r}, not {expected!r}"
 
 
-def _taken(loader: Resumable, count: int) -> list[Any]:
-    """Items of as many epochs as it takes; fewer if an epoch gives none twice in a row."""
+def _taken(loader: Resumable, most: int) -> list[Any]:
+    """So many items, of as many epochs as it takes; fewer if an epoch gives none twice in a row."""
     items: list[Any] = []
     empty = 0
-    while len(items) < count and empty < 2:
+    while len(items) < most and empty < 2:
         before = len(items)
         for item in loader:
             items.append(item)
-            if len(items) == count:
+            if len(items) == most:
                 break
         empty = empty + 1 if len(items) == before else 0
     return items

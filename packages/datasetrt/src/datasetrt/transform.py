@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import codecs
-from .checks import flag, invalid, shown
+from .checks import COUNTABLE, MOST_COLUMNS, flag, invalid, whole
+from .wording import a_type, shown
 
 if TYPE_CHECKING:
     from ._core import CachedSample, Order, SampleBatch
@@ -59,7 +61,7 @@ class Assembly:
     def split(self) -> list[int] | None:
         """The widths at which payloads of a batch are to be cut while they are read, if the codec has any."""
         widths = getattr(self.codec, "column_widths", None) if self.collate is None else None
-        return None if widths is None else list(widths)
+        return None if widths is None or self.codec is None else _widths(self.codec.name, widths)
 
     def batch(self, batch: SampleBatch, order: Order) -> Any:
         """What the loop gets for a batch."""
@@ -147,6 +149,25 @@ def assembly(
             f"transform = {shown(transform)} is neither a function of a sample nor a codec; give one of them"
         )
     return Assembly.of(transform, collate, seeded)
+
+
+def _widths(codec: str, given: object) -> list[int]:
+    """The widths of a user's own codec, as the reader takes them.
+
+    Raises:
+        InvalidInputError: They are none.
+    """
+    what = f"column_widths of the codec {shown(codec)}"
+    # An array without dimensions has the method of an iterable, and refuses when it is called.
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+        raise invalid(f"{what} = {shown(given)} is {a_type(given)}; give a list of widths in bytes, or None")
+    widths = [whole(what, width, 1, COUNTABLE) for width in islice(given, MOST_COLUMNS + 1)]
+    if not 1 <= len(widths) <= MOST_COLUMNS or sum(widths) >= COUNTABLE:
+        raise invalid(
+            f"{what} = {shown(given)}: give 1 to {MOST_COLUMNS} widths in bytes, which make less than "
+            f"{COUNTABLE} together, or None"
+        )
+    return widths
 
 
 def _makes_codecs(cls: type) -> bool:

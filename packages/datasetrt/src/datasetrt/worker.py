@@ -13,6 +13,7 @@ from typing import Any
 
 from .checks import invalid
 from .source import CacheInput, outputs_of
+from .wording import a_type
 
 #: Samples of this many bytes are sent without waiting for the end of the chunk.
 PART_BYTES = 1 << 20
@@ -151,7 +152,7 @@ def _as_bytes(data: object, item: int) -> bytes:
         view = memoryview(data)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError) as error:
         raise invalid(
-            f"the payload of a sample of item {item} is a {type(data).__name__}, which is no buffer "
+            f"the payload of a sample of item {item} is {a_type(data)}, which is no buffer "
             f"({error}); give bytes or a C-contiguous buffer"
         ) from None
     if not view.c_contiguous:
@@ -163,7 +164,7 @@ def _as_bytes(data: object, item: int) -> bytes:
 
 def _as_dict(metadata: object, item: int) -> dict[str, Any]:
     if not isinstance(metadata, Mapping):
-        raise invalid(f"the metadata of a sample of item {item} is a {type(metadata).__name__}; give a dict")
+        raise invalid(f"the metadata of a sample of item {item} is {a_type(metadata)}; give a dict")
     for name, value in metadata.items():
         if type(value) not in _PLAIN:
             _check_sendable(name, value, item)
@@ -176,6 +177,6 @@ def _check_sendable(name: object, value: object, item: int) -> None:
         pickle.dumps(value)
     except Exception as error:  # noqa: BLE001 - the user's own class may refuse in any way
         raise invalid(
-            f"field {name!r} of a sample of item {item} is a {type(value).__name__}, which cannot be sent "
+            f"field {name!r} of a sample of item {item} is {a_type(value)}, which cannot be sent "
             f"between processes ({error}); metadata holds bool, int, float, str and None"
         ) from None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ._core import View, Writer
-from .checks import choice, invalid, path_of, shown
+from .checks import choice, invalid, path_of
 from .config import ReaderConfig, WriterConfig
 from .dataset import CachedDataset
 from .errors import (
@@ -28,7 +28,8 @@ from .pool import map_in_workers
 from .preflight import check_workers
 from .progress import INTERVAL_SECONDS, Report, watching
 from .reports import CacheReport
-from .source import CacheInput, CacheSource, Description, MapSource, map_here
+from .source import CacheInput, CacheSource, Description, MapSource, item_count, map_here
+from .wording import a_type, shown
 
 _log = logging.getLogger("datasetrt")
 
@@ -161,7 +162,7 @@ def _refuse_duplicates(descriptions: list[Description]) -> None:
 
 def _checked_config(config: object) -> WriterConfig:
     if not isinstance(config, WriterConfig):
-        raise invalid(f"config is a {type(config).__name__}; give a WriterConfig")
+        raise invalid(f"config is {a_type(config)}; give a WriterConfig")
     return config._checked()
 
 
@@ -394,7 +395,7 @@ def _begun(source: CacheSource, name: str, stored: int) -> Iterator[CacheInput]:
 
 def _feed_items(writer: Writer, source: MapSource[Any], config: WriterConfig, report: Report | None) -> None:
     make = _made_in_workers if config.workers > 1 else _made_here
-    total = len(source.items)
+    total = item_count(source)
     reported = time.monotonic()
     with closing(_noted(make(source, config, writer.resume_item), source.name, writer)) as results:
         _drop_stored(results, source.name, writer.resume_item, writer.resume_item_samples)

@@ -10,7 +10,7 @@ import click
 from datasetrt.errors import DatasetRTError
 
 from ._commands import InterruptedByUserError, datasetrt
-from ._output import OutputError, ReaderGoneError, complain, flush, write_json
+from ._output import OutputError, ReaderGoneError, cannot_write, check_open, complain, write_json
 from ._status import BUG, FAILED, FINE, INTERRUPTED, READER_GONE, USAGE, status_of
 
 
@@ -23,7 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         status = _run(given)
-        flush()
+        if status == FINE:
+            # Whatever went well had something to say, which click drops in silence where nobody can read it.
+            check_open()
+        return status
     except ReaderGoneError:
         return READER_GONE
     except OutputError as error:
@@ -35,7 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the outermost frame: a line for the user instead of a traceback
         complain(f"this is a bug, please report it: {type(error).__name__}: {error}")
         return BUG
-    return status
 
 
 def _run(given: list[str]) -> int:
@@ -61,7 +63,7 @@ def _run(given: list[str]) -> int:
         raise ReaderGoneError from error
     except OSError as error:
         # The files of caches give errors of ours: this is about click's own output.
-        raise OutputError(f"standard output cannot be written: {error}") from error
+        raise cannot_write(error) from error
     return status if isinstance(status, int) else FINE
 
 

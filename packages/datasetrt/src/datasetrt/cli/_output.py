@@ -55,11 +55,6 @@ def write_json(document: dict[str, Any]) -> None:
     _to_stdout(json.dumps(document, indent=2) + "\n")
 
 
-def flush() -> None:
-    """Hand everything that was written to whoever reads it."""
-    _to_stdout("")
-
-
 def complain(text: str) -> None:
     """One line on standard error, where there is one that can be written."""
     if sys.stderr is None:
@@ -73,18 +68,33 @@ def complain(text: str) -> None:
 
 
 def _to_stdout(text: str) -> None:
-    if sys.stdout is None:
-        raise OutputError("standard output is closed")
+    check_open()
     try:
         sys.stdout.write(_encodable(sys.stdout, text))
-        if not text:
-            sys.stdout.flush()
+        # Not at the end alone: a command that has nothing to say does not fail where nothing can be said.
+        sys.stdout.flush()
     except BrokenPipeError as error:
         _point_at_nothing(sys.stdout)
         raise ReaderGoneError from error
     except (OSError, ValueError) as error:
+        raise cannot_write(error) from error
+
+
+def cannot_write(error: Exception) -> OutputError:
+    """What to raise where standard output refused something, whoever wrote it."""
+    if sys.stdout is not None:
         _point_at_nothing(sys.stdout)
-        raise OutputError(f"standard output cannot be written: {error}") from error
+    return OutputError(f"standard output cannot be written: {error}")
+
+
+def check_open() -> None:
+    """Refuse to go on without standard output.
+
+    Raises:
+        OutputError: It is closed.
+    """
+    if sys.stdout is None:
+        raise OutputError("standard output is closed")
 
 
 def _encodable(stream: TextIO, text: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datasetrt.errors import CodecError
+from datasetrt.wording import a_type
 
 # numpy counts bytes in signed 64-bit integers; products are checked against half of that.
 _MAX_BYTES = 2**62
@@ -26,7 +27,7 @@ def show(value: object) -> str:
         return repr(value[:80])
     if value is None or isinstance(value, int | float | np.dtype):
         return str(value)[:80]
-    return f"a {type(value).__name__}"
+    return f"{a_type(value)}"
 
 
 def refused(message: str, cure: str = CURE) -> CodecError:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from datasetrt.checks import invalid, shown
+from datasetrt.checks import invalid
 from datasetrt.errors import CodecError
+from datasetrt.wording import a_type, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,7 +121,7 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
         datasetrt.errors.CodecError: the dataset was written with codec 'npy' and cannot be decoded with...
     """
     if not hasattr(dataset, "codec"):
-        raise invalid(f"dataset = {shown(dataset)} is a {type(dataset).__name__}; give a CachedDataset")
+        raise invalid(f"dataset = {shown(dataset)} is {a_type(dataset)}; give a CachedDataset")
     if isinstance(codec, type):
         raise invalid(
             f"codec = {shown(codec)} is the class of a codec; give an instance, such as {codec.__name__}()"
@@ -152,7 +153,7 @@ def byte_view(buffer: Buffer, codec_name: str) -> memoryview:
             else "give bytes, a memoryview or another buffer"
         )
         raise CodecError(
-            f"{codec_name}: a payload cannot be a {type(buffer).__name__}; {cure}", kind="decode"
+            f"{codec_name}: a payload cannot be {a_type(buffer)}; {cure}", kind="decode"
         ) from error
     if view.ndim == 1 and view.format == "B" and view.c_contiguous:
         return view
@@ -182,7 +183,7 @@ def decode_error(codec_name: str, error: BaseException) -> CodecError:
 def encode_error(codec_name: str, obj: object, error: BaseException) -> CodecError:
     """What ``dumps`` raises where an object cannot be packed; raise it from ``error``."""
     return CodecError(
-        f"{codec_name}: a {type(obj).__name__} cannot be packed ({reason(error)}); "
+        f"{codec_name}: {a_type(obj)} cannot be packed ({reason(error)}); "
         "change what the message names, or pack it with another codec",
         kind="encode",
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from datasetrt.checks import shown
 from datasetrt.errors import CodecError
+from datasetrt.wording import shown
 
 from ._arrays import refused
 from ._base import byte_view, decode_error, encode_error, require

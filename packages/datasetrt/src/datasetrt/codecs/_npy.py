@@ -15,6 +15,7 @@ import numpy.lib.format
 import numpy.typing as npt
 
 from datasetrt.errors import CodecError
+from datasetrt.wording import a_type
 
 from ._arrays import aligned_empty, check_shape, check_values, refused, show
 from ._base import PayloadBatch, byte_view, decode_error, encode_error
@@ -66,9 +67,7 @@ class Npy:
         """
         array = np.asarray(obj) if isinstance(obj, np.generic) else obj
         if type(array) not in (np.ndarray, np.memmap):
-            raise _refused_object(
-                f"a {type(obj).__name__} is not a plain numpy array; give np.asarray(…) of it"
-            )
+            raise _refused_object(f"{a_type(obj)} is not a plain numpy array; give np.asarray(…) of it")
         dtype = array.dtype
         if dtype.kind not in _KINDS or dtype.itemsize == 0 or _states_other(dtype):
             raise _refused_object(

@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from datasetrt.wording import a_type
+
 from ._arrays import check_shape, check_values, refused, show
 from ._nesting import Nesting
 
@@ -83,7 +85,7 @@ class NumpyBuilder:
     ) -> npt.NDArray[Any]:
         """``_frombuffer``: a view of bytes in the pickle or beside it."""
         if not isinstance(buffer, bytes | bytearray | memoryview):
-            raise refused(f"the pickle has an array over a {type(buffer).__name__}")
+            raise refused(f"the pickle has an array over {a_type(buffer)}")
         dtype = _of_items(dtype)
         shape = check_shape(shape, dtype, memoryview(buffer).nbytes)
         self._spend(len(buffer))
@@ -135,7 +137,7 @@ class NumpyBuilder:
         else:
             dtype = _of_items(dtype)
             if type(items) is not bytes:
-                raise refused(f"the pickle has an array of dtype {show(dtype)} over a {type(items).__name__}")
+                raise refused(f"the pickle has an array of dtype {show(dtype)} over {a_type(items)}")
             shape = check_shape(shape, dtype, len(items))
         self._spend(len(items))
         del self._empty[id(array)]
@@ -147,7 +149,7 @@ class NumpyBuilder:
         self, array: npt.NDArray[Any], shape: object, dtype: np.dtype[Any], items: object
     ) -> tuple[int, ...]:
         if type(items) is not list:
-            raise refused(f"the pickle has an object array over a {type(items).__name__}")
+            raise refused(f"the pickle has an object array over {a_type(items)}")
         # An array filled later could make a chain whose depth nobody counted.
         if any(id(item) in self._empty for item in items):
             raise refused("the pickle has an object array that holds an unfinished array")

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _HEADER = struct.Struct("<4sIQQ")
-_MAGIC = b"DRTB"
+#: What every payload begins with.
+MAGIC = b"DRTB"
 _VERSION = 1
 _LENGTH_BYTES = 8
 _ALIGNMENT = 64
@@ -133,7 +134,7 @@ def _padding(position: int) -> int:
 
 
 def _pack(body: bytes, buffers: Sequence[memoryview]) -> bytes:
-    head = _HEADER.pack(_MAGIC, _VERSION, len(body), len(buffers))
+    head = _HEADER.pack(MAGIC, _VERSION, len(body), len(buffers))
     lengths = struct.pack(f"<{len(buffers)}Q", *(len(buffer) for buffer in buffers))
     parts: list[bytes | memoryview] = [
         head,
@@ -157,7 +158,7 @@ def pickle_in(payload: bytes) -> bytes:
 
 def _unpack(data: memoryview, codec_name: str) -> tuple[memoryview, list[memoryview]]:
     """The pickle and the buffers of a payload whose lengths add up."""
-    if len(data) < _HEADER.size or data[:4] != _MAGIC:
+    if len(data) < _HEADER.size or data[:4] != MAGIC:
         raise _damaged(codec_name, "it does not begin with the bytes 'DRTB'")
     _, version, body_length, count = _HEADER.unpack_from(data)
     if version != _VERSION:

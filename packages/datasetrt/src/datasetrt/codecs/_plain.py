@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from datasetrt.checks import shown
 from datasetrt.errors import CodecError
+from datasetrt.wording import a_type, shown
 
 # Types that a format has beside list and dict.
 Scalars = frozenset[type]
@@ -76,11 +76,11 @@ def _check_container(
     if type(value) is list:
         return
     if type(value) is not dict:
-        what = f"the value is a {type(value).__name__}, which would not come back as it was"
+        what = f"the value is {a_type(value)}, which would not come back as it was"
         raise _refused(codec_name, places, what, _cure(value, bytes in scalars), kind)
     for key in value:
         if type(key) is not str:
-            what = f"the key {shown(key)} is a {type(key).__name__}, which would not come back as it was"
+            what = f"the key {shown(key)} is {a_type(key)}, which would not come back as it was"
             raise _refused(codec_name, places, what, "give a str", kind)
         if problem is not None and (found := problem(key)) is not None:
             raise _refused(codec_name, places, f"of a key, {found[0]}", found[1], kind)

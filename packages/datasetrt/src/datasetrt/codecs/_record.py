@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from datasetrt.checks import MOST_COLUMNS
 from datasetrt.errors import CodecError
+from datasetrt.wording import a_type, shown
 
 from ._arrays import aligned_empty, check_values, show
 from ._base import PayloadBatch, SplitBatch, byte_view, reason
@@ -16,9 +18,6 @@ from ._record_layout import Field, cuts, place, record_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-# As many columns as the reader cuts payloads into.
-_MAX_CUTS = 256
 
 
 class Record:
@@ -108,7 +107,7 @@ class Record:
             >>> drt.codecs.Record({"flag": ("bool", ()), "box": ("float32", (4,))}).column_widths
             (1, 3, 16)
         """
-        return tuple(self._cuts.values()) if len(self._cuts) <= _MAX_CUTS else None
+        return tuple(self._cuts.values()) if len(self._cuts) <= MOST_COLUMNS else None
 
     def dumps(self, obj: Mapping[str, npt.ArrayLike], /) -> bytes:
         """Pack one mapping with exactly the fields of the record.
@@ -131,7 +130,7 @@ class Record:
             b'\\x07\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
         """
         if not isinstance(obj, Mapping):
-            raise _unfit(f"a {type(obj).__name__} is not a mapping of fields; give a dict")
+            raise _unfit(f"{a_type(obj)} is not a mapping of fields; give a dict")
         missing = [field.name for field in self._fields if field.name not in obj]
         unknown = [name for name in obj if name not in (self._dtype.names or ())]
         if missing or unknown:
@@ -256,16 +255,22 @@ def _unfit(what: str) -> CodecError:
 def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     """The value as an array that its field takes without loss."""
     where = f"field {field.spelling}"
+    # NumPy alone would make floats of large ints in a list, ints of bools, and text of what is beside text.
+    exact = _exactly(value, field.dtype.kind)
+    whole = None
+    if exact is not None:
+        _check_items(where, field, exact)
+        whole = _whole_numbers(exact, field.dtype.kind)
     try:
-        # NumPy alone would make floats of large ints in a list, and ints of bools.
-        ints = _listed_ints(where, value) if field.dtype.kind in "iu" else None
-        array = np.asarray(value) if ints is None else ints
+        array = np.asarray(value) if whole is None else whole
     except ValueError as error:
         raise _unfit(f"{where}: the value is no array ({reason(error)})") from error
-    if array.shape != field.shape or isinstance(value, np.ma.MaskedArray):
-        raise _unfit(f"{where}: a {type(value).__name__} of shape {array.shape} does not fit; reshape it")
+    if isinstance(value, np.ma.MaskedArray):
+        raise _unfit(f"{where}: the value is {a_type(value)}, whose mask would be lost; fill it")
+    if array.shape != field.shape:
+        raise _unfit(f"{where}: {a_type(value)} of shape {array.shape} does not fit; reshape it")
     kind, target = array.dtype.kind, field.dtype
-    if ints is not None or (type(value) is int and kind in "iu" and target.kind in "iu"):
+    if whole is not None:
         return _in_range(where, array, np.iinfo(target))
     same_kind = kind == target.kind or (kind in "iu" and target.kind in "iu")
     if not same_kind or not np.can_cast(array.dtype, target, "safe"):
@@ -279,19 +284,66 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _listed_ints(where: str, value: Any) -> npt.NDArray[Any] | None:
-    """A list of Python ints as an array of objects; None for anything else, of which NumPy may decide."""
-    if type(value) not in (list, tuple):
+def _exactly(value: Any, kind: str) -> npt.NDArray[Any] | None:
+    """The very objects of a list, or a single one of Python's; None for what has a dtype of its own.
+
+    None also for what is no array, such as lists of different lengths.
+    """
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.kind == "O" else None
+    if isinstance(value, np.generic) or not isinstance(value, _OBJECTS):
         return None
-    exact = np.asarray(value, dtype=object)
+    if kind not in "iu" and isinstance(value, list | tuple) and any(isinstance(x, np.ndarray) for x in value):
+        return None
+    try:
+        exact = np.asarray(value, dtype=object)
+    except ValueError:
+        return None
+    return None if any(isinstance(item, list | tuple | np.ndarray) for item in exact.flat) else exact
+
+
+_OBJECTS = (list, tuple, int, float, complex, str, bytes, type(None))
+#: What a field takes, by the kind of its dtype.
+_NUMBERS = (int, float, np.integer, np.floating)
+_ITEMS: dict[str, tuple[tuple[type, ...], str]] = {
+    "b": ((bool, np.bool_), "bools"),
+    "i": ((int, np.integer), "whole numbers"),
+    "u": ((int, np.integer), "whole numbers"),
+    "f": (_NUMBERS, "floats"),
+    "c": ((*_NUMBERS, complex, np.complexfloating), "complex numbers"),
+    "S": ((bytes,), "bytes"),
+}
+
+
+def _check_items(where: str, field: Field, exact: npt.NDArray[Any]) -> None:
+    """Refuse the first object that is none of those that the field holds, or that it cannot hold exactly."""
+    types, what = _ITEMS[field.dtype.kind]
+    for item in exact.flat:
+        number_like = field.dtype.kind == "b" or not isinstance(item, bool | np.bool_)
+        if not isinstance(item, types) or not number_like:
+            raise _unfit(f"{where}: the value has {shown(item)}, {a_type(item)}; give {what}")
+        if field.dtype.kind in "fc" and type(item) is int and not _is_float(item):
+            raise _unfit(f"{where}: the value has {shown(item)}, which no float is; give floats")
+
+
+def _is_float(number: int) -> bool:
+    try:
+        return int(float(number)) == number
+    except OverflowError:
+        return False
+
+
+def _whole_numbers(exact: npt.NDArray[Any], kind: str) -> npt.NDArray[Any] | None:
+    """Whole numbers that are taken one by one; None where NumPy has one type for them."""
     kinds = {type(item) for item in exact.flat}
-    if bool in kinds:
-        raise _unfit(f"{where}: the value has bools among its numbers; give ints")
-    return exact if kinds == {int} else None
+    return exact if kind in "iu" and (int in kinds or len(kinds) > 1) else None
 
 
 def _in_range(where: str, array: npt.NDArray[Any], limits: np.iinfo[Any]) -> npt.NDArray[Any]:
-    low, high = int(array.min()), int(array.max())
+    # By Python's ints: NumPy compares its own by way of floats.
+    whole = [int(item) for item in array.flat]
+    low, high = min(whole), max(whole)
     if low < limits.min or high > limits.max:
-        raise _unfit(f"{where}: the values {low} to {high} are not within {limits.min} to {limits.max}")
-    return array
+        found = f"values {shown(low)} to {shown(high)} are" if len(whole) > 1 else f"value {shown(low)} is"
+        raise _unfit(f"{where}: the {found} not within {limits.min} to {limits.max}")
+    return np.array(whole, limits.dtype).reshape(array.shape)

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from datasetrt.checks import invalid
+from datasetrt.checks import as_index, invalid
+from datasetrt.wording import shown
 
 # Bytes of one component of each kind of number, as every platform has them.
 _COMPONENT_BYTES: Final = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (4, 8)}
@@ -84,15 +85,19 @@ def _placed(fields: Mapping[Any, Any]) -> Iterator[Field]:
     for name, spec in fields.items():
         if not isinstance(name, str) or not name.isprintable() or _NAME.fullmatch(name) is None:
             raise invalid(
-                f"a record's field cannot be named {name!r}; use printable text without blanks or :,()[]"
+                f"a record's field cannot be named {shown(name)}; use printable text without blanks or :,()[]"
             )
         if not isinstance(spec, tuple | list) or len(spec) != 2:
-            raise invalid(f"field {name!r} is {spec!r}; give (dtype, shape), such as ('float32', (3,))")
+            raise invalid(
+                f"field {shown(name)} is {shown(spec)}; give (dtype, shape), such as ('float32', (3,))"
+            )
         dtype, shape = _dtype(name, spec[0]), _shape(name, spec[1])
         field = Field(name, dtype, shape, end + -end % _component_bytes(dtype))
         end = field.offset + field.nbytes
         if end > _MAX_RECORD_BYTES:
-            raise invalid(f"field {name!r} ends at byte {end}; a record has at most {_MAX_RECORD_BYTES}")
+            raise invalid(
+                f"field {shown(name)} ends at byte {shown(end)}; a record has at most {_MAX_RECORD_BYTES}"
+            )
         yield field
 
 
@@ -101,24 +106,28 @@ def _dtype(name: str, spec: Any) -> np.dtype[Any]:
         # None would mean float64 to numpy.
         dtype = np.dtype("V") if spec is None else np.dtype(spec)
     except (TypeError, ValueError) as error:
-        raise invalid(f"field {name!r} has the dtype {spec!r}, which numpy does not know") from error
+        raise invalid(
+            f"field {shown(name)} has the dtype {shown(spec)}, which numpy does not know"
+        ) from error
     if dtype.kind == "S" and dtype.itemsize > 0:
         return np.dtype(f"S{dtype.itemsize}")
     if _component_bytes(dtype) not in _COMPONENT_BYTES.get(dtype.kind, ()):
         raise invalid(
-            f"field {name!r} has the dtype {spec!r}; a record holds bool, integers, float16 to float64, "
-            "complex64, complex128 and bytes such as 'S5'; store dates as int64 and text as bytes"
+            f"field {shown(name)} has the dtype {shown(spec)}; a record holds bool, integers, float16 "
+            "to float64, complex64, complex128 and bytes such as 'S5'; store dates as int64 and text as bytes"
         )
     return np.dtype(f"<{dtype.kind}{dtype.itemsize}")
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:
-    whole = isinstance(shape, tuple | list) and all(type(n) is int and n >= 1 for n in shape)
-    if not whole or len(shape) > _MAX_DIMS:
+    lengths = [as_index(n) for n in shape] if isinstance(shape, tuple | list) else [None]
+    found = tuple(n for n in lengths if n is not None and n >= 1)
+    if len(found) != len(lengths) or len(found) > _MAX_DIMS:
         raise invalid(
-            f"field {name!r} has the shape {shape!r}; give at most {_MAX_DIMS} lengths from 1, or ()"
+            f"field {shown(name)} has the shape {shown(shape)}; give at most {_MAX_DIMS} lengths from 1, "
+            "or ()"
         )
-    return tuple(shape)
+    return found
 
 
 def _component_bytes(dtype: np.dtype[Any]) -> int:

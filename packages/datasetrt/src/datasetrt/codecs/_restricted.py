@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from datasetrt.errors import CodecError
+from datasetrt.wording import a_type, with_article
 
 from ._arrays import CURE
 from ._base import reason
@@ -324,7 +325,7 @@ class _Machine:
     def _callable(self, value: object) -> Callable[..., Any]:
         known = self._globals.get(id(value))
         if known is None or known[1] is None:
-            raise self._damaged(f"a {type(value).__name__} is called")
+            raise self._damaged(f"{a_type(value)} is called")
         return known[1]
 
     def _reduce(self) -> None:
@@ -340,7 +341,7 @@ class _Machine:
         cls = self._stack.pop()
         call = self._callable(cls)
         if not isinstance(cls, type) or call is not cls:
-            raise self._damaged(f"a {type(cls).__name__} is instantiated")
+            raise self._damaged(f"{a_type(cls)} is instantiated")
         if type(args) is not tuple or type(kwargs) is not dict:
             raise self._damaged("the arguments of a class are no tuple and dict")
         self._made(cls.__new__(cls, *args, **kwargs))
@@ -370,8 +371,8 @@ class _Machine:
         allowed = name in self._allowed and name not in NUMPY_GLOBALS and resolve(name) is cls
         if not allowed or id(target) in self._globals or isinstance(target, _SHARED):
             raise CodecError(
-                f"the pickle changes a {name}, which is of no allowed class; add it to allow=[…] if "
-                "it is harmless, or use trust=True for data that you wrote yourself",
+                f"the pickle changes {with_article(name)}, which is of no allowed class; add it to allow=[…] "
+                "if it is harmless, or use trust=True for data that you wrote yourself",
                 kind="refused-global",
             )
 

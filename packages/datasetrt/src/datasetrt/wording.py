@@ -1,0 +1,67 @@
+"""Words of messages, for this package and for those of authors who build on it."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["a_type", "shown", "with_article"]
+
+#: A value in a message takes about this many characters.
+_SHOWN_CHARACTERS = 80
+#: Longer ints are told by their size: Python refuses to write out very long ones.
+_SHOWN_BITS = 256
+
+# By sound: "an int", "an ndarray" and "an Unknown", but "a uint8", "a Union" and "a UserDict".
+_SPOKEN_WITH_A_VOWEL = re.compile(r"_*(?:[aeio]|u(?:[lmpr]|n(?!i))|nd|mmap)", re.IGNORECASE)
+
+
+def with_article(name: str) -> str:
+    """A name after its article, for the message of an error.
+
+    Args:
+        name: That of a type or another thing.
+
+    Example:
+        >>> from datasetrt import wording
+        >>> wording.with_article("str"), wording.with_article("object"), wording.with_article("uint8")
+        ('a str', 'an object', 'a uint8')
+    """
+    return f"{'an' if _SPOKEN_WITH_A_VOWEL.match(name) else 'a'} {name}"
+
+
+def a_type(value: object) -> str:
+    """The name of a value's type after its article, for the message of an error.
+
+    Args:
+        value: Anything.
+
+    Example:
+        >>> from datasetrt import wording
+        >>> wording.a_type(7), wording.a_type(None)
+        ('an int', 'a NoneType')
+    """
+    return with_article(type(value).__name__)
+
+
+def shown(value: object, most: int = _SHOWN_CHARACTERS) -> str:
+    """A value as a message has it: on one line, of bounded length, whatever its ``repr`` does.
+
+    Args:
+        value: Anything.
+        most: About how many characters it takes.
+
+    Example:
+        >>> from datasetrt import wording
+        >>> wording.shown("a\\nb"), wording.shown(10**5000)
+        ("'a\\\\nb'", 'an int of 16,610 bits')
+    """
+    try:
+        if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+            return f"an int of {value.bit_length():,} bits"
+        if isinstance(value, str | bytes) and len(value) > most:
+            return f"{value[:most]!r}… (of length {len(value):,})"
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the user's own class may fail in any way
+        return f"<{type(value).__name__}>"
+    text = " ".join(text.encode(errors="backslashreplace").decode().split())
+    return text if len(text) <= most else f"{text[:most]}…"
