@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pytest
 
 import datasetrt as drt
-
 from tests.rows import Row, RowSource
 
 # Above 8 KiB another implementation hashes, above 32 KiB `ds[i]` reads in place, above 128 KiB every
