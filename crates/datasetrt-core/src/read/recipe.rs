@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_ipc::reader::FileReader;
-use arrow_ipc::writer::FileWriter;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 
 use super::cache::ReadOptions;
@@ -66,7 +67,7 @@ impl Dataset {
             body.extend_from_slice(&weight.to_le_bytes());
         }
         if let Some(extra) = &selection.extra {
-            let mut writer = FileWriter::try_new(&mut body, &extra.schema()).map_err(|e| bug(&e))?;
+            let mut writer = StreamWriter::try_new(&mut body, &extra.schema()).map_err(|e| bug(&e))?;
             writer.write(extra).and_then(|()| writer.finish()).map_err(|e| bug(&e))?;
         }
         let reference = |cache: &Arc<super::Cache>| CacheRef {
@@ -180,9 +181,12 @@ fn words(rest: &mut &[u8], count: u64) -> Result<Vec<[u8; 8]>> {
 fn read_extra(bytes: &[u8]) -> Result<arrow_array::RecordBatch> {
     // The general reader of Arrow panics on some bytes: then these are not ours, and no bug.
     let read = exec::guard("reading the added columns", || {
-        let bytes = bytes.to_vec();
-        let mut reader = FileReader::try_new(std::io::Cursor::new(bytes), None).map_err(|_| not_ours())?;
-        reader.next().ok_or_else(not_ours)?.map_err(|_| not_ours())
+        // The reader of files takes the memory that a file states; this one takes what there is.
+        let mut bytes = Buffer::from(bytes);
+        let mut decoder = StreamDecoder::new();
+        let batch = decoder.decode(&mut bytes).map_err(|_| not_ours())?.ok_or_else(not_ours)?;
+        let no_other = decoder.decode(&mut bytes).is_ok_and(|other| other.is_none());
+        if no_other && decoder.finish().is_ok() { Ok(batch) } else { Err(not_ours()) }
     });
     read.map_err(|_| not_ours())
 }

@@ -10,6 +10,7 @@ mod allocation;
 mod caches;
 mod expected;
 mod reading;
+mod recipes;
 mod replaced;
 
 use std::collections::BTreeMap;
