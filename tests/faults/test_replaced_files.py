@@ -158,3 +158,12 @@ def test_a_folder_that_was_never_finished_or_is_no_cache(tmp_path: Path, folder:
         with pytest.raises(drt.FormatError) as caught:
             drt.open_dataset(path)
         assert caught.value.kind == kind
+
+
+def test_verify_and_audit_of_a_rebuilt_cache_say_so_once(tmp_path: Path) -> None:
+    old = drt.cache(RowSource("one", rows_of(9), fingerprint="1", codec="pickle"), tmp_path)
+    drt.cache(RowSource("one", rows_of(12), fingerprint="2", codec="pickle"), tmp_path, on_stale="rebuild")
+    for report in (old.verify(), old.audit()):
+        assert [problem.kind for problem in report.problems] == ["changed"]
+        assert "rebuilt since the dataset was opened" in report.problems[0].message
+        assert not report.ok

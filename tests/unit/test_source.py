@@ -301,3 +301,24 @@ class Samples(list[Any]):
     """A source of whatever a test gives it."""
 
     name = "s"
+
+
+@pytest.mark.parametrize("write", [drt.write_cache, drt.cache])
+def test_a_source_without_a_name_or_a_class_is_refused_before_it_runs(write: Any, tmp_path: Path) -> None:
+    made = []
+
+    class Nameless:
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            for number in range(1000):
+                made.append(number)
+                yield drt.CacheInput(b"", {})
+
+    with pytest.raises(drt.InvalidInputError, match="Nameless .*has no name; a source is a named iterable"):
+        write(Nameless(), tmp_path)
+    assert len(made) <= 1
+    for given in (Nameless, Samples):
+        with pytest.raises(drt.InvalidInputError, match=r"is a class; give a source, such as \w+\(\)"):
+            write(given, tmp_path)
+    drt.write_cache(Samples([drt.CacheInput(b"", {})]), tmp_path)
+    with pytest.raises(drt.InvalidInputError, match="is a class"):
+        write(Samples, tmp_path)

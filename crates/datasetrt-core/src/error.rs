@@ -201,6 +201,13 @@ impl Error {
         self
     }
 
+    /// The same error with one more sentence of cure.
+    #[must_use]
+    pub(crate) fn with_hint(mut self, hint: &str) -> Self {
+        self.0.message = format!("{}; {hint}", self.0.message);
+        self
+    }
+
     /// Exactly what happened.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -256,7 +263,7 @@ fn cure(error: &std::io::Error) -> &'static str {
     // The standard library has no kind for these three.
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => {
-            return "raise the limit of open files (ulimit -n), or lower max_open_shards";
+            return "raise the limit of open files (ulimit -n), or, while reading, lower max_open_shards";
         }
         Some(Errno::NFILE) => return "the system has too many open files; close some, or raise its limit",
         Some(Errno::LOOP) => return "a symbolic link on the path leads nowhere or in a circle; mend it",

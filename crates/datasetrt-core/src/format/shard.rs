@@ -119,7 +119,7 @@ fn check_seal(block: &[u8; 64], magic: &[u8; 8], what: &str) -> Result<()> {
 fn damaged(what: &str) -> Error {
     Error::new(
         ErrorKind::ShardMismatch,
-        format!("shard {what} is damaged; restore the file, or rebuild the cache with on_stale='rebuild'"),
+        format!("shard {what} is damaged; restore the file, or remove the cache's folder and write it again"),
     )
 }
 

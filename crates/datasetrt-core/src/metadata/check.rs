@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, new_null_array};
 use arrow_cast::cast;
 use arrow_cast::display::array_value_to_string;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -125,9 +125,15 @@ impl<'a> Check<'a> {
             self.rows_seen = self.rows_seen.saturating_add(slice.num_rows() as u64);
         }
         if !self.layout.extra.is_empty() && batch.num_rows() > 0 {
-            let columns = self.layout.extra.iter().map(|c| column(batch, *c).cloned());
-            let columns = columns.collect::<Result<_>>()?;
             let schema = Arc::clone(&self.layout.extra_schema);
+            let columns = self.layout.extra.iter().zip(schema.fields()).map(|(c, field)| {
+                let found = column(batch, *c)?;
+                Ok(match found.data_type() {
+                    DataType::Null => new_null_array(field.data_type(), found.len()),
+                    _ => Arc::clone(found),
+                })
+            });
+            let columns = columns.collect::<Result<_>>()?;
             self.extra.push(RecordBatch::try_new(schema, columns).map_err(unusable)?);
         }
         Ok(())
@@ -307,9 +313,18 @@ impl Layout {
         let mut used: HashSet<usize> = stored.iter().copied().chain(weight).collect();
         used.extend([cache_id, sample_id]);
         let extra: Vec<_> = (0..schema.fields().len()).filter(|n| !used.contains(n)).collect();
-        let extra_schema = Arc::new(schema.project(&extra).map_err(unusable)?);
+        let extra_schema = Arc::new(typed(&schema.project(&extra).map_err(unusable)?));
         Ok(Layout { cache_id, sample_id, weight, stored, extra, extra_schema })
     }
+}
+
+/// The same columns; one without any value, of which no type is known, is text: that is how it comes back.
+fn typed(schema: &Schema) -> Schema {
+    let field = |field: &Arc<Field>| match field.data_type() {
+        DataType::Null => Arc::new(Field::new(field.name(), DataType::LargeUtf8, true)),
+        _ => Arc::clone(field),
+    };
+    Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
 }
 
 /// The place of a column that must be there with the right type.

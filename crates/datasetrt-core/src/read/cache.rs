@@ -168,7 +168,7 @@ impl Cache {
     }
 
     /// Whether another cache has taken the folder since it was opened.
-    fn changed(&self) -> Option<Error> {
+    pub(super) fn changed(&self) -> Option<Error> {
         let bytes = read_manifest(&self.folder).ok()?;
         let (_, checksum) = Manifest::decode(&bytes).ok()?;
         let message = || {
@@ -198,7 +198,7 @@ impl Cache {
     pub(super) fn locate(&self, error: &Error, sample: u64, place: Place) -> Error {
         let path = self.shard_path(place.shard);
         let message = format!(
-            "{} record of sample {sample} at byte {}: {}; restore the file, or rebuild the cache with on_stale='rebuild'",
+            "{} record of sample {sample} at byte {}: {}; restore the file, or remove the cache's folder and write it again",
             path.display(),
             place.start,
             error.message()

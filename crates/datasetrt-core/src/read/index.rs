@@ -72,7 +72,7 @@ impl Index {
             && end <= span.records_end;
         if !plausible {
             let message = format!(
-                "index.bin places sample {sample} at bytes {start} to {end} of shard {shard}, which cannot be; rebuild the cache with on_stale='rebuild'"
+                "index.bin places sample {sample} at bytes {start} to {end} of shard {shard}, which cannot be; remove the cache's folder and write it again"
             );
             return Err(Error::new(ErrorKind::IndexChecksum, message)
                 .at_shard(shard as u64, start)

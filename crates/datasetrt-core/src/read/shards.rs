@@ -90,6 +90,6 @@ fn placed(error: &Error, path: &Path, ordinal: u64, offset: u64) -> Error {
 
 fn mismatch(path: &Path, ordinal: u64, what: &str) -> Error {
     let message =
-        format!("{} {what}; restore it, or rebuild the cache with on_stale='rebuild'", path.display());
+        format!("{} {what}; restore it, or remove the cache's folder and write it again", path.display());
     Error::new(ErrorKind::ShardMismatch, message).at_path(path).at_shard(ordinal, 0)
 }

@@ -21,8 +21,19 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// Only what `progress` answers. What is wrong with the cache is in the list.
+    /// Only what `progress` answers. What is wrong with the cache is in the list: `changed`, and nothing else, where
+    /// another cache has taken the folder since this one was opened.
     pub fn verify(&self, progress: &mut dyn Progress) -> Result<Vec<Error>> {
+        let problems = self.verify_files(progress)?;
+        // Asked afterwards: it may have come meanwhile.
+        Ok(if problems.is_empty() {
+            problems
+        } else {
+            self.changed().map_or(problems, |changed| vec![changed])
+        })
+    }
+
+    fn verify_files(&self, progress: &mut dyn Progress) -> Result<Vec<Error>> {
         let mut problems = Vec::new();
         problems.extend(self.verify_manifest().err());
         problems.extend(self.verify_index().err());
@@ -35,7 +46,7 @@ impl Cache {
         if problems.is_empty() && payload_bytes != stated {
             let path = self.folder().join(names::MANIFEST);
             let message = format!(
-                "{} states {stated} payload bytes, the records have {payload_bytes}; rebuild the cache with on_stale='rebuild'",
+                "{} states {stated} payload bytes, the records have {payload_bytes}; remove the cache's folder and write it again",
                 path.display()
             );
             problems.push(Error::new(ErrorKind::BadManifest, message).at_path(path));
@@ -155,7 +166,7 @@ impl Cache {
             return Ok(());
         }
         let message = format!(
-            "{} has digest {}, the manifest says {}; restore it, or rebuild the cache with on_stale='rebuild'",
+            "{} has digest {}, the manifest says {}; restore it, or remove the cache's folder and write it again",
             file.path().display(),
             &hex(found.as_bytes())[..16],
             &hex(&entry.blake3)[..16]

@@ -156,7 +156,7 @@ fn not_a_file(path: &Path) -> Error {
     Error::new(
         ErrorKind::MissingFile,
         format!(
-            "{} is not a regular file; restore it, or rebuild the cache with on_stale='rebuild'",
+            "{} is not a regular file; move it away and restore the file, or rebuild the cache with on_stale='rebuild'",
             path.display()
         ),
     )

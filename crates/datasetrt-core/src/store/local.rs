@@ -37,7 +37,7 @@ impl Storage for Local {
 
     fn create(&self, root: &Path, path: &Path) -> Result<Box<dyn Sink>> {
         let Some((folder, name)) = parent(root, path)? else {
-            let gone = io::Error::from(io::ErrorKind::NotFound);
+            let gone = io::Error::from(rustix::io::Errno::NOENT);
             return Err(Error::io("create", path, &gone));
         };
         // Unlinked first: a link or a file with another owner's mode must not be written through.

@@ -75,6 +75,23 @@ fn with_stranger(paths: &Paths, name: &str) -> Error {
     Error::new(ErrorKind::NameOccupied, message).at_path(&paths.target)
 }
 
+/// Refuses a root that is a cache itself: what is written into it would be taken for somebody else's.
+///
+/// # Errors
+///
+/// `name-occupied`.
+pub(super) fn check_root(paths: &Paths) -> Result<()> {
+    let Some((above, name)) = paths.root.parent().zip(paths.root.file_name()) else { return Ok(()) };
+    if !Folder::open(above).is_ok_and(|above| recognise::is_published(&above, name)) {
+        return Ok(());
+    }
+    let shown = paths.root.display();
+    let message = format!(
+        "{shown} is a cache, which holds no other caches; choose another root, such as the folder it is in"
+    );
+    Err(Error::new(ErrorKind::NameOccupied, message).at_path(&paths.root))
+}
+
 /// Refuses hidden names beside a cache that no writer made. The lock looks at its own file.
 ///
 /// # Errors

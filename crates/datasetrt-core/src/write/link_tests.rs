@@ -300,3 +300,55 @@ fn what_takes_the_name_during_a_rebuild_stays() {
     assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::NameOccupied);
     assert_eq!(fs::read(root.path().join("y")).unwrap(), b"mine");
 }
+
+#[test]
+fn a_shard_that_goes_away_or_is_cut_during_the_write_is_not_published() {
+    type Harm = fn(&Path);
+    let harms: [Harm; 3] = [
+        |shard| fs::remove_file(shard).unwrap(),
+        |shard| fs::File::options().write(true).open(shard).unwrap().set_len(100).unwrap(),
+        |shard| {
+            fs::remove_file(shard).unwrap();
+            fs::create_dir(shard).unwrap();
+        },
+    ];
+    for (number, harm) in harms.into_iter().enumerate() {
+        let root = tempfile::tempdir().unwrap();
+        let mut writer =
+            Writer::begin(WriteOptions { queue_bytes: 1, ..options(root.path(), "x") }, Arc::new(Local))
+                .unwrap();
+        fill(&mut writer, 0..3000);
+        writer.flush().unwrap();
+        harm(&root.path().join(".x.partial/shards/000001.bin"));
+        let error = writer.finish().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{number}: {error}");
+        assert!(error.message().contains("000001.bin"), "{error}");
+        assert!(!root.path().join("x").exists(), "{number}");
+    }
+}
+
+#[test]
+fn a_cache_is_no_root() {
+    let root = tempfile::tempdir().unwrap();
+    write(options(root.path(), "x"), 10);
+    let before = files(root.path());
+    let error = Writer::begin(options(&root.path().join("x"), "y"), Arc::new(Local)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NameOccupied, "{error}");
+    assert_eq!(files(root.path()), before);
+}
+
+#[test]
+fn other_columns_after_an_interrupted_write_are_explained() {
+    let root = tempfile::tempdir().unwrap();
+    interrupt(root.path(), 3000);
+    let mut writer = Writer::begin(options(root.path(), "x"), Arc::new(Local)).unwrap();
+    let error = writer.push(b"p", &[("other", Value::Int(1))], 0).unwrap_err();
+    assert!(
+        error.message().contains("interrupted write") && error.message().contains("fingerprint"),
+        "{error}"
+    );
+    let mut fresh = Writer::begin(options(root.path(), "z"), Arc::new(Local)).unwrap();
+    fresh.push(b"p", &[("id", Value::Int(1))], 0).unwrap();
+    let error = fresh.push(b"p", &[("other", Value::Int(1))], 0).unwrap_err();
+    assert!(!error.message().contains("interrupted"), "{error}");
+}

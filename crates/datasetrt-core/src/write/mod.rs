@@ -96,6 +96,7 @@ impl Writer {
         let paths = Paths::new(&options.root, &options.name);
         staging::create_root(&*storage, &paths.root)?;
         let lock = WriterLock::acquire(&paths.lock, &options.name)?;
+        guard::check_root(&paths)?;
         guard::check_hidden_names(&*storage, &paths, &options.name)?;
         publish::recover(&*storage, &paths)?;
         staging::unlink(&*storage, &paths, &paths.partial)?;
@@ -154,7 +155,7 @@ impl Writer {
             return Err(closed());
         }
         let before = self.rows.byte_size();
-        self.rows.push(self.samples, row)?;
+        self.rows.push(self.samples, row).map_err(|error| self.of_resumed(error))?;
         // A row's own size, whatever chunk it is in: shards end at the same sample in a resumed write.
         let row_bytes = self.rows.byte_size().saturating_sub(before) as u64;
         record::append_unsealed(payload, &mut self.frames);
@@ -201,6 +202,21 @@ impl Writer {
         let frames = std::mem::replace(&mut self.frames, pipeline.recycled());
         let chunk = self.chunk(frames)?;
         self.pipeline.as_ref().ok_or_else(closed)?.send(chunk, interrupted)
+    }
+
+    /// Where the columns come from an interrupted write, a source that has changed since is told so.
+    fn of_resumed(&self, error: Error) -> Error {
+        if self.resumed.samples == 0
+            || self.options.schema.is_some()
+            || error.kind() != ErrorKind::InvalidMetadata
+        {
+            return error;
+        }
+        error.with_hint(&format!(
+            "the columns are those of an interrupted write, which this one goes on from after {} samples: if the source has \
+             changed since, give it another fingerprint, or remove what is left with datasetrt.clean",
+            self.resumed.samples
+        ))
     }
 
     /// Everything that was pushed since the last chunk.

@@ -12,6 +12,7 @@ use crate::format::checksum::FileHasher;
 use crate::format::manifest::{self, Column, FileEntry, Manifest, ShardEntry, record_key};
 use crate::format::{index, names};
 use crate::metadata::{ColumnType, MetadataWriter, read_segment};
+use crate::store::folder::{Entry, look};
 use crate::store::{Sink, Storage};
 
 /// A cache that was just published.
@@ -50,6 +51,7 @@ pub(super) fn publish(
     };
     storage.sync_dir(&paths.shards())?;
     storage.sync_dir(&paths.partial)?;
+    check_shards(paths, &manifest)?;
     write_manifest(storage, paths, &manifest)?;
     storage.sync_dir(&paths.partial)?;
     make_visible(storage, paths, options)?;
@@ -59,6 +61,25 @@ pub(super) fn publish(
         payload_bytes,
         stored_bytes: manifest.stored_bytes(),
     })
+}
+
+/// Refuses to publish what somebody else took a shard from, or cut, while the cache was written.
+fn check_shards(paths: &Paths, manifest: &Manifest) -> Result<()> {
+    for (ordinal, entry) in (0..).zip(&manifest.shards) {
+        let path = paths.shard(ordinal);
+        let found = match look(&paths.root, &path)? {
+            Some(Entry::File(bytes)) if bytes == entry.bytes => continue,
+            Some(Entry::File(bytes)) => format!("has {bytes} bytes instead of {}", entry.bytes),
+            Some(other) => format!("is {}", other.describe()),
+            None => "is gone".to_owned(),
+        };
+        let message = format!(
+            "{} {found}: something else changed it while the cache was written; look for it, and run the write again",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Io, message).at_path(path));
+    }
+    Ok(())
 }
 
 fn make_visible(storage: &dyn Storage, paths: &Paths, options: &WriteOptions) -> Result<()> {

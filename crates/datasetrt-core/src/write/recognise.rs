@@ -67,7 +67,7 @@ pub(super) fn cache(folder: &Folder) -> Result<Seen> {
 }
 
 /// Whether `name` in `root` is a folder with a manifest.
-pub(super) fn is_published(root: &Folder, name: &str) -> bool {
+pub(super) fn is_published(root: &Folder, name: impl AsRef<OsStr>) -> bool {
     let cache = root.child(name);
     cache.is_ok_and(|cache| {
         head_of(&cache, names::MANIFEST.as_ref(), manifest_head()).is_ok_and(|head| head != Head::Other)

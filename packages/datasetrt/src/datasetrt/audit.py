@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from .codecs._oob import MAGIC, pickle_in
-from .errors import CodecError, DatasetRTError
+from .errors import CodecError, DatasetRTError, StaleCacheError
 from .pickle_walk import Walk, walk
 from .reports import AuditedGlobal, AuditReport, Problem
 
@@ -41,6 +41,8 @@ class _Tally:
         self.globals: dict[str, _Use] = {}
         self.problems: list[Problem] = []
         self.pickles = 0
+        #: Caches that another one has taken the place of.
+        self.changed: set[str | None] = set()
         self._more_globals = 0
         self._more_problems = 0
 
@@ -119,6 +121,11 @@ def _one_by_one(view: View, rows: np.ndarray, tally: _Tally) -> Iterator[tuple[s
     for row in rows.tolist():
         try:
             sample = view.sample(row)
+        except StaleCacheError as error:
+            # Once is enough: the same can be said of every sample of that cache.
+            if error.path not in tally.changed:
+                tally.changed.add(error.path)
+                tally.problem(Problem(error.kind, str(error), error.path, None, None, None))
         except DatasetRTError as error:
             place = (error.path, error.shard, error.offset, error.sample_id)
             tally.problem(Problem(error.kind, str(error), *place))

@@ -188,6 +188,8 @@ class Description:
         Raises:
             InvalidInputError: One of them has the wrong type.
         """
+        if isinstance(source, type):
+            raise invalid(f"{source.__name__} is a class; give a source, such as {source.__name__}()")
         name = getattr(source, "name", None)
         if not isinstance(name, str):
             raise invalid(

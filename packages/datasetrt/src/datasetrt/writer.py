@@ -104,7 +104,8 @@ def cache(
     Raises:
         StaleCacheError: A cache was made from something else; names both values.
         FormatError: A cache is unfinished, or something that is no cache has its name.
-        CorruptionError: A cache is damaged; ``on_stale="rebuild"`` writes it again.
+        CorruptionError: A cache cannot be opened, because it is damaged; ``on_stale="rebuild"`` writes it
+            again. Payloads are not looked at: :meth:`CachedDataset.verify` does that.
         CacheExistsError: A source asks for the cache that is being made of it (kind ``being-written``).
         ExceptionGroup: One or more of several sources failed; holds each exception.
         InvalidInputError: An argument, or a sample of a source, breaks a rule.
@@ -141,13 +142,22 @@ def cache(
 
 
 def _listed(given: CacheSource | Iterable[CacheSource]) -> list[CacheSource]:
+    if isinstance(given, type):
+        raise invalid(f"{given.__name__} is a class; give a source, such as {given.__name__}()")
     if hasattr(given, "name"):
         return [cast(CacheSource, given)]
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
         raise invalid(
             f"{shown(given)} is no source; give an iterable of CacheInput with a name, or several of them"
         )
-    sources = cast(list[CacheSource], list(given))
+    sources: list[CacheSource] = []
+    for source in given:
+        if isinstance(source, CacheInput):
+            # Looked at one by one: a source without a name may have no end.
+            raise invalid(
+                f"{type(given).__name__} gives samples, but has no name; a source is a named iterable of CacheInput"
+            )
+        sources.append(cast(CacheSource, source))
     if not sources:
         raise invalid("there are no sources; give at least one")
     return sources
