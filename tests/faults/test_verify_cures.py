@@ -54,4 +54,5 @@ def test_every_problem_has_a_cure(damage: str, compression: str, tmp_path: Path)
     if not all("on_stale='rebuild'" in problem.message for problem in report.problems):
         shutil.rmtree(tmp_path / "train")
     again = drt.cache(RowSource("train", rows_of(20)), tmp_path, config=config, on_stale="rebuild")
-    assert again.verify().ok and again[7].data == rows_of(20)[7][0]
+    assert again.verify().ok
+    assert again[7].data == rows_of(20)[7][0]

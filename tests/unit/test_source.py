@@ -313,7 +313,7 @@ def test_a_source_without_a_name_or_a_class_is_refused_before_it_runs(write: Any
                 made.append(number)
                 yield drt.CacheInput(b"", {})
 
-    with pytest.raises(drt.InvalidInputError, match="Nameless .*has no name; a source is a named iterable"):
+    with pytest.raises(drt.InvalidInputError, match=r"Nameless .*has no name; a source is a named iterable"):
         write(Nameless(), tmp_path)
     assert len(made) <= 1
     for given in (Nameless, Samples):

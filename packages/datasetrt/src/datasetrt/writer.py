@@ -155,7 +155,8 @@ def _listed(given: CacheSource | Iterable[CacheSource]) -> list[CacheSource]:
         if isinstance(source, CacheInput):
             # Looked at one by one: a source without a name may have no end.
             raise invalid(
-                f"{type(given).__name__} gives samples, but has no name; a source is a named iterable of CacheInput"
+                f"{type(given).__name__} gives samples, but has no name; "
+                "a source is a named iterable of CacheInput"
             )
         sources.append(cast(CacheSource, source))
     if not sources:
