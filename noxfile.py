@@ -6,6 +6,7 @@ sessions.
 """
 
 import os
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ nox.options.sessions = [
     "lint",
     "types",
     "rust",
+    "instructions",
     "tests",
     "packages",
     "docs",
@@ -270,6 +272,44 @@ def bench_core(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.core", "--data", str(data), *session.posargs)
 
 
+@nox.session(requires=["build"])
+def bench_expectations(session: nox.Session) -> None:
+    """Measure a short form of every ratio and print it beside the stored one; no pass or fail.
+
+    `nox -s bench_expectations -- --store` makes the short run just measured the new expectation.
+    """
+    session.install("--reinstall-package=datasetrt", _wheel(session, "datasetrt"), *_group("bench-core"))
+    data = Path(session.create_tmp()) / "benchmarks"
+    results = data / "expectations.jsonl"
+    store = [argument for argument in session.posargs if argument == "--store"]
+    rest = [argument for argument in session.posargs if argument != "--store"]
+    run = ("-m", "benchmarks.core", "--data", str(data), "--out", str(results), "--quick", "--rounds", "3")
+    session.run("python", *run, *rest)
+    session.run("python", "-m", "benchmarks.core.expectations", str(results), *store)
+
+
+@nox.session(requires=["build"])
+def bench_growth(session: nox.Session) -> None:
+    """Measure how every operation grows; prints exponents, draws docs/benchmarks/growth-*.svg."""
+    session.install("--reinstall-package=datasetrt", _wheel(session, "datasetrt"), *_group("bench-growth"))
+    data = Path(session.create_tmp()) / "benchmarks"
+    drawn = ("--data", str(data), "--plots", "docs/benchmarks")
+    session.run("python", "-m", "benchmarks.growth", *drawn, *session.posargs)
+
+
+@nox.session
+def instructions(session: nox.Session) -> None:
+    """Count the instructions of the hot paths with callgrind; one out of its bounds is a failure.
+
+    `nox -s instructions -- --store` keeps the counts as the new bounds. They belong to x86-64 with AVX2; on
+    other machines, and without valgrind, nothing is counted, and that is said.
+    """
+    for missing in _missing_for_instructions():
+        session.skip(f"NOT RUN: {missing}; the instructions of the hot paths were not compared")
+    data = Path(session.create_tmp()) / "benchmarks"
+    session.run("python", "-m", "benchmarks.instructions", "--data", str(data), *session.posargs)
+
+
 @nox.session
 def bench_verification(session: nox.Session) -> None:
     """Measure what verification costs, beside a build that does none; prints ratios."""
@@ -277,6 +317,17 @@ def bench_verification(session: nox.Session) -> None:
     session.install(*core)
     data = Path(session.create_tmp()) / "benchmarks"
     session.run("python", "benchmarks/verification/run.py", "--data", str(data), *session.posargs)
+
+
+def _missing_for_instructions() -> list[str]:
+    """Why the stored counts mean nothing here."""
+    cpuinfo = Path("/proc/cpuinfo")
+    missing = []
+    if shutil.which("valgrind") is None:
+        missing.append("valgrind is not installed")
+    if platform.machine() != "x86_64" or not cpuinfo.exists() or " avx2 " not in cpuinfo.read_text():
+        missing.append("this is no Linux machine with an x86-64 processor that has AVX2")
+    return missing
 
 
 def _group(name: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""How the time and the memory of every operation grow with what a dataset holds."""
