@@ -217,7 +217,8 @@ BY_NAME = {operation.name: operation for operation in OPERATIONS}
 def measured(operation: Operation, shape: Shape, root: Path) -> dict[str, float]:
     """Seconds, the fastest call; and kilobytes that became private between before and after, results held."""
     # Imported before anything is looked at: the import is not the operation's.
-    importlib.import_module("polars")
+    for module in ("numpy", "numpy.ma", "polars"):
+        importlib.import_module(module)
     with _cleared(root / "written"):
         run = operation.ready(shape, root)
         before, seconds = private_kilobytes(), []
