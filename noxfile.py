@@ -21,7 +21,6 @@ nox.options.sessions = [
     "lint",
     "types",
     "rust",
-    "instructions",
     "tests",
     "packages",
     "docs",
