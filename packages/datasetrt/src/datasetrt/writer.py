@@ -158,7 +158,7 @@ def _listed(given: CacheSource | Iterable[CacheSource]) -> list[CacheSource]:
                 f"{type(given).__name__} gives samples, but has no name; "
                 "a source is a named iterable of CacheInput"
             )
-        sources.append(cast(CacheSource, source))
+        sources.append(source)
     if not sources:
         raise invalid("there are no sources; give at least one")
     return sources
