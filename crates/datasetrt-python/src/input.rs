@@ -75,20 +75,14 @@ impl<'py> Input<'py> {
         if let Ok(bytes) = self.data.cast::<PyBytes>() {
             return Ok(work(bytes.as_bytes(), &row));
         }
-        let not_a_buffer = |what: &str| {
-            let message = format!(
-                "sample {sample}: data is {what}, expected bytes or another C-contiguous buffer; pack the record first, for example with pickle.dumps"
-            );
-            to_py(py, &Error::new(ErrorKind::InvalidArgument, message).at_sample(sample))
+        // A masked array is a buffer whose bytes lack the mask.
+        let masked = self.data.is_instance(masked_array(py)?)?;
+        let Some(view) = PyMemoryView::from(&self.data).ok().filter(|_| !masked) else {
+            return Err(refused(sample, &self.data)?);
         };
-        let Ok(view) = PyMemoryView::from(&self.data) else {
-            return Err(not_a_buffer(&format!("an object of type {}", type_name(&self.data))));
-        };
-        if holds_pointers(&view.getattr("format")?.extract::<String>()?) {
-            return Err(not_a_buffer("a buffer of Python objects or pointers"));
-        }
-        if !view.getattr("c_contiguous")?.extract::<bool>()? {
-            return Err(not_a_buffer("a buffer that is not C-contiguous"));
+        let pointers = holds_pointers(&view.getattr("format")?.extract::<String>()?);
+        if pointers || !view.getattr("c_contiguous")?.extract::<bool>()? {
+            return Err(refused(sample, &self.data)?);
         }
         if let Some(buffer) = Contiguous::of(&self.data) {
             return Ok(work(buffer.bytes(), &row));
@@ -97,6 +91,17 @@ impl<'py> Input<'py> {
         let copy = view.call_method0("tobytes")?.cast_into::<PyBytes>()?;
         Ok(work(copy.as_bytes(), &row))
     }
+}
+
+/// The refusal of a payload that is no buffer whose bytes are all there is to it.
+fn refused(sample: u64, data: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    static REASON: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let reason = call(REASON.import(data.py(), "datasetrt.payload", "refusal")?, (data,))?;
+    // No reason any more where the buffer could not be had a moment ago.
+    let reason = reason.extract::<Option<String>>()?;
+    let reason = reason.as_deref().unwrap_or("a buffer that cannot be read at all times; give bytes");
+    let message = format!("sample {sample}: data is {reason}");
+    Ok(to_py(data.py(), &Error::new(ErrorKind::InvalidArgument, message).at_sample(sample)))
 }
 
 /// Whether a buffer's format (that of the struct module, with NumPy's extensions) names addresses: their
@@ -188,6 +193,11 @@ fn plain_cell<'py>(
 fn numpy_scalar(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     TYPE.import(py, "numpy", "generic")
+}
+
+fn masked_array(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    TYPE.import(py, "numpy.ma", "MaskedArray")
 }
 
 /// Row numbers in `[0, len)`; negative ones count from the end.

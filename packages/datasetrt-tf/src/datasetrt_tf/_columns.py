@@ -189,8 +189,11 @@ def _cast(column: Column, array: Array, sample_id: int | None) -> Array:
     integers = array.dtype.kind in "iu" and wanted.kind in "iu"
     if not integers and not np.can_cast(array.dtype, wanted, "same_kind"):
         raise column.bad(f"dtype {array.dtype}, where {wanted} is wanted; convert it in decode", sample_id)
-    cast = array.astype(wanted)
-    if wanted.kind in "iu" and not np.array_equal(cast, array):
+    with np.errstate(all="ignore"):  # Told by the values below, and in every mode of warnings.
+        cast = array.astype(wanted)
+    endless = np.isinf(cast) if wanted.kind in "fc" else np.zeros(0, bool)
+    beyond = endless.any() and np.isfinite(array[endless]).any()
+    if beyond or (wanted.kind in "iu" and not np.array_equal(cast, array)):
         raise column.bad(f"values of dtype {array.dtype} that {wanted} does not hold", sample_id)
     return cast
 

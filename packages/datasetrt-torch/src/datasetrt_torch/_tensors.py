@@ -105,7 +105,21 @@ def _filled(name: str, values: np.ma.MaskedArray[Any, Any], fill: Mapping[str, A
     missing = np.ma.getmaskarray(values)
     # Not MaskedArray.filled, which takes 0.5 for an int column as 0.
     stand_in = np.asarray(fill[name])
-    if stand_in.shape or not np.can_cast(np.min_scalar_type(stand_in[()]), filled.dtype, "same_kind"):
+    if stand_in.shape or not _fits(stand_in, filled.dtype):
         raise no_tensor(name, f"is {filled.dtype}, which {fill[name]!r} does not fit; choose another fill")
     filled[missing] = stand_in
     return filled
+
+
+def _fits(value: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether a single value is one of the dtype, to the precision of a float."""
+    if not np.can_cast(np.min_scalar_type(value[()]), dtype, "same_kind"):
+        return False
+    with np.errstate(all="ignore"):
+        cast = value.astype(dtype)
+    # What is too large for an int64 would be negative, and beyond a float infinite.
+    return (
+        bool(cast == value)
+        if dtype.kind in "iu"
+        else not (dtype.kind == "f" and np.isinf(cast) and np.isfinite(value))
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from typing import SupportsIndex
 
 import numpy as np
@@ -103,7 +104,31 @@ def path_of(what: str, value: object) -> str:
         raise invalid(f"{what} is empty; give the path of a folder, which is '.' for the current one")
     if "\0" in path:
         raise invalid(f"{what} = {shown(path)} has a NUL character, which no path may have; leave it out")
-    return unicode_text(what, path)
+    return nameable(what, path)
+
+
+def nameable(what: str, path: str) -> str:
+    """``path``, which must be valid Unicode that Python can pass to the system.
+
+    Raises:
+        InvalidInputError: Bytes of it are no valid UTF-8; or the locale's encoding lacks a character.
+    """
+    encoding = sys.getfilesystemencoding()
+    cure = "rename the folder, so that its name is valid UTF-8"
+    if encoding != "utf-8":
+        # The C locale without UTF-8 mode: names beyond ASCII come as surrogates, and cannot be given.
+        cure = f"Python's encoding of paths is {encoding} here, which lacks the character; set PYTHONUTF8=1"
+    try:
+        path.encode()
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        character = error.object[error.start]
+        found = "the lone surrogate " if "\ud800" <= character <= "\udfff" else ""
+        raise invalid(
+            f"{what} = {shown(path)} has {found}{ascii(character)} at character {error.start}, "
+            f"and cannot be passed to the system; {cure}"
+        ) from None
+    return path
 
 
 def _path_text(value: object) -> str | None:
@@ -114,6 +139,26 @@ def _path_text(value: object) -> str | None:
     except TypeError:  # Its __fspath__ gave something else than a path.
         return None
     return path if isinstance(path, str) else None
+
+
+def refuse_masked(what: str, values: object) -> None:
+    """Refuse masked values: converted, an array tells the numbers that its mask hides, and a list has NaN.
+
+    Raises:
+        InvalidInputError: There are some.
+    """
+    if has_masked(values):
+        count = f"{np.ma.getmaskarray(values).sum()} " if isinstance(values, np.ma.MaskedArray) else ""
+        raise invalid(f"{what} have {count}masked values; leave them out, or fill them")
+
+
+def has_masked(values: object, depth: int = 64) -> bool:
+    """Whether values are masked: some of an array, or of lists as deep as NumPy takes them."""
+    if isinstance(values, np.ma.MaskedArray):
+        return bool(np.ma.is_masked(values))
+    if not isinstance(values, list | tuple) or not depth:
+        return False
+    return any(type(value) not in (int, float) and has_masked(value, depth - 1) for value in values)
 
 
 def slice_of(part: slice, length: int) -> tuple[int, int, int]:

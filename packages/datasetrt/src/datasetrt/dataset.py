@@ -134,7 +134,8 @@ class CachedDataset(Loadable[T_co]):
         """One sample, or what the transform makes of it; or a view of a slice.
 
         Args:
-            index: Row of the active table; negative ones count from the end. Or a slice, with any step.
+            index: Row of the active table; negative ones count from the end. Or a slice, with any step; one
+                that takes no row gives an empty view, whose loaders have no batches.
 
         Raises:
             SampleIndexError: There is no such row.
@@ -254,12 +255,15 @@ class CachedDataset(Loadable[T_co]):
         """A view with the rows of an edited table: left out, reordered, repeated or reweighted.
 
         Args:
-            frame: :attr:`metadata`, edited. ``cache_id``, ``sample_id`` and all stored columns are there with
+            frame: :attr:`metadata`, edited, of at least one row: also that of an empty view, such as ``ds[:0]``,
+                is refused (kind ``empty``), because a table without rows is a mistake in most cases.
+                ``cache_id``, ``sample_id`` and all stored columns are there with
                 their types and values; ``weight`` is finite and above 0, or absent for 1.0; other columns
                 are kept, and delivered with samples if they hold bools, numbers or text. Those of other types
                 (such as Date, Datetime, Duration, Decimal, List, Struct or Binary) stay in :attr:`metadata`
                 alone: cast to numbers or text what samples shall have. A column without any value may have
-                the type Null. A table of another library is taken through its Arrow stream.
+                the type Null. Int128 and UInt128 are refused. A table of another library is taken through its
+                Arrow stream.
 
         Raises:
             InvalidInputError: It is no table, breaks a rule, or has no row; names row, column and value.
@@ -295,7 +299,7 @@ class CachedDataset(Loadable[T_co]):
         *predicates: IntoExprColumn | Iterable[IntoExprColumn] | bool | list[bool] | npt.NDArray[np.bool_],
         **constraints: Any,
     ) -> CachedDataset[T_co]:
-        """A view of the rows for which everything holds. Opens no shard.
+        """A view of the rows for which everything holds, at least one. Opens no shard.
 
         Args:
             predicates: As for ``polars.DataFrame.filter``, on the columns of :attr:`metadata`.
@@ -327,7 +331,7 @@ class CachedDataset(Loadable[T_co]):
         """A view of the first ``n`` rows, or of all if there are fewer.
 
         Args:
-            n: How many; 0 or more.
+            n: How many; 0 or more. The view of 0 rows is empty, and its loaders have no batches.
 
         Example:
             >>> import datasetrt as drt
@@ -341,7 +345,7 @@ class CachedDataset(Loadable[T_co]):
 
         Args:
             weights: A Polars expression on :attr:`metadata` or the name of a column; or one number a row, as
-                a series, an array or a list. Finite and above 0.
+                a series, an array or a list, but no iterator. Finite and above 0.
 
         Raises:
             InvalidInputError: A weight is missing, not finite or not above 0, or their number is wrong.

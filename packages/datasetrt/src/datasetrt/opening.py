@@ -25,13 +25,14 @@ def open_dataset(
 
     Args:
         path_or_paths: Folders of caches, ``root/NAME``. Columns of the same name have the same type in all.
+            Paths are valid UTF-8; in the C locale without UTF-8 mode (``PYTHONUTF8=1``), ASCII.
         config: How files are opened.
 
     Raises:
         CacheNotFoundError: There is nothing at a path.
         FormatError: It is not a cache, is unfinished, or has a version that this release cannot read.
         CorruptionError: Manifest, index or metadata are damaged.
-        InvalidInputError: No path is given, or the caches do not go together.
+        InvalidInputError: No path is given, or one that is no valid UTF-8, or the caches do not go together.
 
     Example:
         >>> import datasetrt as drt

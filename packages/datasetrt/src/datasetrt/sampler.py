@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import Order
-from .checks import COUNTABLE, WORD, choice, count, flag, invalid, whole
+from .checks import COUNTABLE, WORD, choice, count, flag, invalid, refuse_masked, whole
 from .errors import SampleIndexError
 from .wording import a_type, shown
 
@@ -150,6 +150,10 @@ class Sampler(ABC):
             5
         """
         order = _order_of(ds, self)
+        if not len(ds):
+            raise invalid(
+                f"row = {shown(row)} is not there, because the dataset has no rows; select some first"
+            )
         return order.position_of(whole("row", row, 0, len(ds)), whole("epoch", epoch, 0, WORD))
 
     @abstractmethod
@@ -169,6 +173,7 @@ def _order_of(ds: CachedDataset[Any], sampler: Sampler) -> Order:
 
 
 def _positions(positions: npt.ArrayLike, length: int) -> npt.NDArray[np.int64]:
+    refuse_masked("positions", positions)
     try:
         found = np.asarray(positions)
     except ValueError as error:  # lists of different lengths
@@ -182,7 +187,8 @@ def _positions(positions: npt.ArrayLike, length: int) -> npt.NDArray[np.int64]:
     if found.min() < 0 or found.max() >= length:
         wrong = found.min() if found.min() < 0 else found.max()
         raise SampleIndexError(
-            f"position {wrong} is not among the {length} positions of an epoch; give whole numbers from 0",
+            f"position {wrong} is not among the {length} positions of an epoch; "
+            f"{f'give whole numbers from 0 to {length - 1}' if length else 'the dataset has no rows'}",
             kind="index-out-of-range",
         )
     return found.astype(np.int64)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias,
 import numpy as np
 
 from ._core import check_source
-from .checks import COUNTABLE, invalid, unicode_text
+from .checks import COUNTABLE, invalid, nameable, unicode_text
 from .errors import InvalidInputError
 from .wording import a_type, shown
 
@@ -197,7 +197,7 @@ class Description:
                 if name is None
                 else f"the name of a source is {shown(name)}; give a str"
             )
-        unicode_text("the name of a source", name)
+        nameable("the name of a source", unicode_text("the name of a source", name))
         fingerprint = _text(name, "fingerprint", getattr(source, "fingerprint", None))
         codec = _codec_name(name, getattr(source, "codec", None))
         check_source(name, fingerprint=fingerprint, codec=codec)

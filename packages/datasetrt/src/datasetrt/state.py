@@ -26,7 +26,9 @@ class LoaderState(TypedDict):
     """Where a run is: JSON, the same on all ranks and for any world size, batch size and prefetch.
 
     ``fingerprint`` names the rows and weights, ``sampler`` their order; ``position`` counts the samples of
-    the epoch that were handed out, over all ranks.
+    the epoch that were handed out, over all ranks. ``epoch`` is in ``[0, 2**63]``: after the last one,
+    ``2**63 - 1``, the state names ``2**63``, which loads, and of which a loop raises
+    :class:`InvalidInputError` until :meth:`Loader.set_epoch` chooses another.
 
     Example:
         >>> import datasetrt as drt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from .checks import BATCH_SAMPLES, as_index, invalid
+from .checks import BATCH_SAMPLES, as_index, invalid, refuse_masked
 from .errors import InvalidInputError, SampleIndexError
 from .wording import a_type, shown
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .dataset import CachedDataset
 
     IntoWeights: TypeAlias = pl.Expr | pl.Series | str | npt.ArrayLike
+
+#: What Polars has and Arrow's interface does not.
+_NOT_OF_ARROW = ("Int128", "UInt128")
 
 
 class ArrowStream(Protocol):
@@ -53,8 +56,9 @@ def exportable(frame: object, stored: list[tuple[str, str]]) -> ArrowStream:
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(frame, polars.DataFrame):
         _check_names(frame.columns)
-        for dtype in frame.dtypes:
+        for name, dtype in frame.schema.items():
             _check_fields(dtype)
+            _check_type(name, dtype)
         return cast(ArrowStream, _typed(frame, stored))
     export = getattr(frame, "__arrow_c_stream__", None)
     series = polars is not None and isinstance(frame, polars.Series)
@@ -86,6 +90,18 @@ def _check_fields(dtype: Any) -> None:
         _check_fields(inner)
 
 
+def _check_type(column: str, dtype: Any) -> None:
+    """Refuse the types of Polars that no Arrow stream can hold, also within nested ones."""
+    if type(dtype).__name__ in _NOT_OF_ARROW:
+        raise invalid(
+            f"column {shown(column)} has the type {dtype}, or has it within, which Arrow cannot pass on; "
+            "cast it to Int64, or to String where the values are larger"
+        )
+    for part in (*(field.dtype for field in getattr(dtype, "fields", ())), getattr(dtype, "inner", None)):
+        if part is not None:
+            _check_type(column, part)
+
+
 def _typed(frame: pl.DataFrame, stored: list[tuple[str, str]]) -> pl.DataFrame:
     """The same frame; a column whose type Polars could not tell, because it has no value, has one."""
     import polars as pl
@@ -112,7 +128,7 @@ def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]], length: i
         )
     if isinstance(indices, range):
         return _row_range(indices, length)
-    _refuse_masked("indices", indices)
+    refuse_masked("indices", indices)
     most = max(length, BATCH_SAMPLES)
     array = indices if isinstance(indices, np.ndarray) else _row_array(indices, length, most)
     if array.size == 0:
@@ -174,33 +190,56 @@ def _too_many(found: int | None, most: int) -> InvalidInputError:
     )
 
 
-def _refuse_masked(what: str, values: object) -> None:
-    # Converted, a masked array tells the numbers that its mask hides.
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise invalid(
-            f"{what} have {np.ma.getmaskarray(values).sum()} masked values; leave them out, or fill them"
-        )
-
-
 def weights_of(ds: CachedDataset[Any], weights: IntoWeights) -> npt.NDArray[np.float64]:
     """Weights as one float64 a row; whether they are finite and above 0 is checked where they are used.
 
     Raises:
         InvalidInputError: They are no numbers, or their number is wrong.
     """
-    _refuse_masked("weights", weights)
-    if isinstance(weights, list | tuple):
-        try:
-            weights = np.array(weights)
-        except ValueError as error:
-            reason = " ".join(str(error).split())
-            raise invalid(f"weights are no row of numbers ({reason}); give one number a row") from error
-    values = np.asarray(_evaluated(ds, weights))
+    refuse_masked("weights", weights)
+    if isinstance(weights, Iterator):
+        raise invalid(f"weights are {a_type(weights)}, which is no sequence of numbers; give list(weights)")
+    values = _evaluated(ds, weights)
+    try:
+        values = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        reason = " ".join(str(error).split())
+        raise invalid(f"weights are no row of numbers ({reason}); give one number a row") from error
+    listed = isinstance(weights, list | tuple) and values.dtype.kind not in "iuf"
+    if listed or (values.dtype.kind == "O" and values.ndim == 1):
+        # The very objects: beside text, NumPy would make text of numbers.
+        values = _floats(weights if listed else values)
     if values.dtype.kind not in "iuf":
         raise invalid(f"weights are {values.dtype}; give one number a row, or an expression of numbers")
     if values.shape != (len(ds),):
         raise invalid(f"weights have the shape {values.shape}; give one number for each of {len(ds)} rows")
-    return values.astype(np.float64, copy=False)
+    # A long double beyond float64 becomes infinite, which is refused by its row, and no warning.
+    with np.errstate(all="ignore"):
+        return values.astype(np.float64, copy=False)
+
+
+def _floats(weights: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Objects as floats, such as ints beyond 64 bits; names the first that is no number."""
+    values = np.empty(len(weights), np.float64)
+    for place, weight in enumerate(weights):
+        if weight is None:
+            raise _missing(place)
+        if isinstance(weight, bool | np.bool_) or not isinstance(weight, int | float | np.number):
+            raise invalid(
+                f"weights have {shown(weight)}, {a_type(weight)}, at place {place}; give one number a row"
+            )
+        try:
+            values[place] = weight
+        except OverflowError:
+            raise invalid(
+                f"weights have {shown(weight)} at place {place}, which is beyond a float64; "
+                "scale them down, because only their ratios count"
+            ) from None
+    return values
+
+
+def _missing(row: int) -> InvalidInputError:
+    return invalid(f"row {row} has no weight (None or null); fill it with a number, or filter the row out")
 
 
 def _evaluated(ds: CachedDataset[Any], weights: IntoWeights) -> object:
@@ -209,8 +248,13 @@ def _evaluated(ds: CachedDataset[Any], weights: IntoWeights) -> object:
         return weights
     import polars as pl
 
-    if isinstance(weights, pl.Series):
-        return weights.to_numpy()
-    expression = weights if isinstance(weights, pl.Expr) else pl.col(str(weights))
-    # Not select, which would give a literal the length 1.
-    return ds.metadata.with_columns(expression.alias("weight"))["weight"].to_numpy()
+    series = weights
+    if not isinstance(weights, pl.Series):
+        expression = weights if isinstance(weights, pl.Expr) else pl.col(str(weights))
+        # Not select, which would give a literal the length 1.
+        series = ds.metadata.with_columns(expression.alias("weight"))["weight"]
+    # NumPy would have NaN for a null, and has no integers of 128 bits.
+    missing = series.is_null().arg_max()
+    if missing is not None and series[missing] is None:
+        raise _missing(missing)
+    return (series.cast(pl.Float64) if type(series.dtype).__name__ in _NOT_OF_ARROW else series).to_numpy()

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from .checks import invalid
+from .payload import refusal
 from .source import CacheInput, outputs_of
 from .wording import a_type
 
@@ -148,18 +149,10 @@ def _portable(error: BaseException) -> bytes:
 def _as_bytes(data: object, item: int) -> bytes:
     if isinstance(data, bytes):
         return data
-    try:
-        view = memoryview(data)  # type: ignore[arg-type]
-    except (TypeError, ValueError, BufferError) as error:
-        raise invalid(
-            f"the payload of a sample of item {item} is {a_type(data)}, which is no buffer "
-            f"({error}); give bytes or a C-contiguous buffer"
-        ) from None
-    if not view.c_contiguous:
-        raise invalid(
-            f"the payload of a sample of item {item} is not C-contiguous; give numpy.ascontiguousarray(data)"
-        )
-    return view.tobytes()
+    reason = refusal(data)
+    if reason is not None:
+        raise invalid(f"the payload of a sample of item {item} is {reason}")
+    return memoryview(data).tobytes()  # type: ignore[arg-type]
 
 
 def _as_dict(metadata: object, item: int) -> dict[str, Any]:

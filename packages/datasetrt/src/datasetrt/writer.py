@@ -20,6 +20,7 @@ from .errors import (
     CacheExistsError,
     CacheNotFoundError,
     CorruptionError,
+    DatasetRTError,
     FormatError,
     InvalidInputError,
     StaleCacheError,
@@ -52,7 +53,8 @@ def write_cache(
 
     Args:
         source: A named iterable of CacheInput, or a MapSource.
-        root: Folder that holds caches; made if missing.
+        root: Folder that holds caches; made if missing. Valid UTF-8; in the C locale without UTF-8 mode
+            (``PYTHONUTF8=1``), ASCII.
         config: Compression, shard size, workers, progress.
 
     Raises:
@@ -92,7 +94,8 @@ def cache(
 
     Args:
         source_or_sources: One source, or several with different names.
-        root: Folder that holds caches; made if missing.
+        root: Folder that holds caches; made if missing. Valid UTF-8; in the C locale without UTF-8 mode
+            (``PYTHONUTF8=1``), ASCII.
         config: How missing caches are written.
         on_stale: ``"error"``; ``"rebuild"`` to write it again, with the old one readable until the new
             one takes its place; ``"reuse"`` to open it as it is. ``"rebuild"`` writes a cache that cannot
@@ -439,7 +442,9 @@ def _noted(results: _Made, name: str, writer: Writer) -> _Made:
     except GeneratorExit:
         raise
     except BaseException as error:
-        error.add_note(f"while sample {writer.samples} of source {name!r} was being produced")
+        # A dead worker was ahead of the samples that are stored; its message says with which items.
+        if not (isinstance(error, DatasetRTError) and error.kind == "worker-died"):
+            error.add_note(f"while sample {writer.samples} of source {name!r} was being produced")
         raise
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from datasetrt.checks import MOST_COLUMNS
+from datasetrt.checks import has_masked, MOST_COLUMNS
 from datasetrt.errors import CodecError
 from datasetrt.wording import a_type, shown
 
@@ -255,6 +255,8 @@ def _unfit(what: str) -> CodecError:
 def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     """The value as an array that its field takes without loss."""
     where = f"field {field.spelling}"
+    if isinstance(value, np.ma.MaskedArray) or has_masked(value):
+        raise _unfit(f"{where}: the value is {a_type(value)}, whose mask would be lost; fill it")
     # NumPy alone would make floats of large ints in a list, ints of bools, and text of what is beside text.
     exact = _exactly(value, field.dtype.kind)
     whole = None
@@ -265,8 +267,6 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
         array = np.asarray(value) if whole is None else whole
     except ValueError as error:
         raise _unfit(f"{where}: the value is no array ({reason(error)})") from error
-    if isinstance(value, np.ma.MaskedArray):
-        raise _unfit(f"{where}: the value is {a_type(value)}, whose mask would be lost; fill it")
     if array.shape != field.shape:
         raise _unfit(f"{where}: {a_type(value)} of shape {array.shape} does not fit; reshape it")
     kind, target = array.dtype.kind, field.dtype
