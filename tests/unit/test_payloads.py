@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def test_what_is_no_payload_is_refused_by_what_it_is(case: str, workers: int, tm
         drt.write_cache(source, tmp_path, config=config)
     assert refused.value.kind == "invalid-argument"
     assert "\n" not in str(refused.value)
-    assert not os.path.exists(tmp_path / "s")
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_source_of_its_own_is_refused_in_the_same_words(tmp_path: Path, quiet: drt.WriterConfig) -> None:

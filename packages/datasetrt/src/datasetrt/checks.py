@@ -125,7 +125,7 @@ def nameable(what: str, path: str) -> str:
         character = error.object[error.start]
         found = "the lone surrogate " if "\ud800" <= character <= "\udfff" else ""
         raise invalid(
-            f"{what} = {shown(path)} has {found}{ascii(character)} at character {error.start}, "
+            f"{what} = {shown(path)} has {found}{character!a} at character {error.start}, "
             f"and cannot be passed to the system; {cure}"
         ) from None
     return path
@@ -154,6 +154,9 @@ def refuse_masked(what: str, values: object) -> None:
 
 def has_masked(values: object, depth: int = 64) -> bool:
     """Whether values are masked: some of an array, or of lists as deep as NumPy takes them."""
+    if "numpy.ma" not in sys.modules:
+        # Nobody has made one, and to load it for the answer takes 30 ms.
+        return False
     if isinstance(values, np.ma.MaskedArray):
         return bool(np.ma.is_masked(values))
     if not isinstance(values, list | tuple) or not depth:

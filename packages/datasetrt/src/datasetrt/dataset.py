@@ -255,9 +255,9 @@ class CachedDataset(Loadable[T_co]):
         """A view with the rows of an edited table: left out, reordered, repeated or reweighted.
 
         Args:
-            frame: :attr:`metadata`, edited, of at least one row: also that of an empty view, such as ``ds[:0]``,
-                is refused (kind ``empty``), because a table without rows is a mistake in most cases.
-                ``cache_id``, ``sample_id`` and all stored columns are there with
+            frame: :attr:`metadata`, edited, of at least one row: also that of an empty view, such as
+                ``ds[:0]``, is refused (kind ``empty``), because a table without rows is a mistake in most
+                cases. ``cache_id``, ``sample_id`` and all stored columns are there with
                 their types and values; ``weight`` is finite and above 0, or absent for 1.0; other columns
                 are kept, and delivered with samples if they hold bools, numbers or text. Those of other types
                 (such as Date, Datetime, Duration, Decimal, List, Struct or Binary) stay in :attr:`metadata`

@@ -205,10 +205,11 @@ def weights_of(ds: CachedDataset[Any], weights: IntoWeights) -> npt.NDArray[np.f
     except ValueError as error:  # lists of different lengths
         reason = " ".join(str(error).split())
         raise invalid(f"weights are no row of numbers ({reason}); give one number a row") from error
-    listed = isinstance(weights, list | tuple) and values.dtype.kind not in "iuf"
-    if listed or (values.dtype.kind == "O" and values.ndim == 1):
+    if isinstance(weights, list | tuple) and values.dtype.kind not in "iuf":
         # The very objects: beside text, NumPy would make text of numbers.
-        values = _floats(weights if listed else values)
+        values = _floats(weights)
+    elif values.dtype.kind == "O" and values.ndim == 1:
+        values = _floats(values)
     if values.dtype.kind not in "iuf":
         raise invalid(f"weights are {values.dtype}; give one number a row, or an expression of numbers")
     if values.shape != (len(ds),):
@@ -248,8 +249,9 @@ def _evaluated(ds: CachedDataset[Any], weights: IntoWeights) -> object:
         return weights
     import polars as pl
 
-    series = weights
-    if not isinstance(weights, pl.Series):
+    if isinstance(weights, pl.Series):
+        series = weights
+    else:
         expression = weights if isinstance(weights, pl.Expr) else pl.col(str(weights))
         # Not select, which would give a literal the length 1.
         series = ds.metadata.with_columns(expression.alias("weight"))["weight"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from datasetrt.checks import has_masked, MOST_COLUMNS
+from datasetrt.checks import MOST_COLUMNS, has_masked
 from datasetrt.errors import CodecError
 from datasetrt.wording import a_type, shown
 
