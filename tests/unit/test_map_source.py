@@ -318,7 +318,7 @@ def test_metadata_that_cannot_travel_is_refused_by_field() -> None:
 
 
 def test_a_payload_that_is_not_contiguous_is_refused() -> None:
-    with pytest.raises(drt.InvalidInputError, match="item 0 is not C-contiguous"):
+    with pytest.raises(drt.InvalidInputError, match="item 0 is a buffer that is not C-contiguous"):
         mapped(not_contiguous, range(3))
 
 

@@ -38,8 +38,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_no_payload_is_refused_by_what_it_is(case: str, workers: int, tmp_path: Path) -> None:
-    data, message = REFUSED[case]
-    source = drt.MapSource("s", [data], lambda data: drt.CacheInput(data, {}))
+    _, message = REFUSED[case]
+    # Made where the function runs: on the way to a worker an array that is not contiguous becomes so.
+    source = drt.MapSource("s", [case], lambda case: drt.CacheInput(REFUSED[case][0], {}))
     config = drt.WriterConfig(progress=False, workers=workers, worker_start_method="fork")
     with pytest.raises(drt.InvalidInputError, match=message) as refused:
         drt.write_cache(source, tmp_path, config=config)

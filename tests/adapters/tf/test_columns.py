@@ -88,7 +88,7 @@ def test_ragged_rows_become_values_and_splits() -> None:
         (NUMBERS, 1.5, "dtype float64, where int32 is wanted"),
         (NUMBERS, 2**40, "values of dtype int64 that int32 does not hold"),
         (NUMBERS, None, "None, where a tensor is wanted"),
-        (TEXT, 3, "a int where text is expected"),
+        (TEXT, 3, "an int where text is expected"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(column: Column, value: object, problem: str) -> None:

@@ -95,9 +95,9 @@ def test_batches_pass() -> None:
     ("samples", "message"),
     [
         ([{"a": {"b": None}}], r"column 'a\.b' cannot be collated: a NoneType cannot be in a tensor"),
-        ([{"a": 1}, {"a": None}], r"column 'a' .* some samples have a int there, others a NoneType"),
-        ([{"a": object()}], "column 'a' .* a object cannot be in a tensor"),
-        ([{"a": [1, "x"]}, {"a": [2, 3]}], r"column 'a\[1\]' .* a str there, others a int"),
+        ([{"a": 1}, {"a": None}], r"column 'a' .* some samples have an int there, others a NoneType"),
+        ([{"a": object()}], "column 'a' .* an object cannot be in a tensor"),
+        ([{"a": [1, "x"]}, {"a": [2, 3]}], r"column 'a\[1\]' .* a str there, others an int"),
         ([{"a": np.array(["x"], object)}], "column 'a' cannot be a tensor: it holds strings or other"),
         ([{"a": np.array(["x"])}], "column 'a' cannot be a tensor: it holds text"),
         ([{"a": np.array(["2020"], "M8[D]")}], "column 'a' cannot be a tensor: it holds dates"),
@@ -111,7 +111,7 @@ def test_batches_pass() -> None:
         ([{"a": 1}, {"b": 1}], r"a sample .* the keys \['a'\] and \['b'\]"),
         ([{"a": 2**63}], "column 'a' .* beyond int64"),
         ([], "of no samples"),
-        (7, "a int of no samples"),
+        (7, "an int of no samples"),
         ([drt.CachedSample(b"", {}, "c", 0)], "CachedSample, whose bytes no tensor can hold; give decode="),
     ],
 )

@@ -161,7 +161,7 @@ def test_columns_must_not_hide_what_decode_gives(records: drt.CachedDataset) -> 
     with pytest.raises(drt.InvalidInputError, match=r"decode gives \['label'\] already"):
         drtt.TorchDataset(records, decode=decode, columns=["label"])[0]
     data = drtt.TorchDataset(records, decode=lambda sample: sample.sample_id, columns=["label"])
-    with pytest.raises(drt.InvalidInputError, match="decode gives a int"):
+    with pytest.raises(drt.InvalidInputError, match="decode gives an int"):
         data[0]
 
 
