@@ -46,6 +46,41 @@ CORE_TESTS = [
     "--ignore=tests/packaging",
     *(f"--ignore=tests/adapters/{name}" for name in ADAPTERS),
 ]
+# What `sanitize` runs: what goes through memory shared with Python, callbacks, threads, forks and damage.
+# Left out is what only compares values (codecs of Python objects, samplers, checks of arguments), starts
+# hundreds of processes (commands, killed writers: slow here), mounts file systems that a report could not
+# be written from, or counts Python's blocks of memory, of which there are none without its allocator. Worker
+# processes of sources have to start within seconds, which they do not here.
+SANITIZED_TESTS = [
+    "tests/unit/test_payload_memory.py",  # views that outlive, come back, are in threads and forks
+    "tests/unit/test_loader.py",  # callbacks that raise, come back in, close; pools; threads; forks
+    "tests/unit/test_loader_last.py",
+    "tests/unit/test_dataset.py",  # tables and arrays of others
+    "tests/unit/test_writer.py",
+    "tests/unit/test_interrupts.py",
+    "tests/unit/test_codecs_npy.py",  # arrays that are views of payloads
+    "tests/unit/test_codecs_oob.py",
+    "tests/unit/test_codecs_record.py",
+    "tests/property/test_split_batches.py",
+    "tests/format/test_golden_caches.py",
+    "tests/faults/test_damage_sweep.py",
+    "tests/faults/test_exit.py",
+    "tests/faults/test_process_safety.py",
+    "tests/faults/test_refusals.py",  # buffers of others, written
+    # It sends a signal every half millisecond, faster than its own clean-up runs here.
+    "--deselect=tests/unit/test_interrupts.py::test_interrupts_at_any_place_leave_the_iterator_usable_and_the_state_right",
+]
+# Ends with the status of a report: Python asks for a copy of memory that it gave back.
+FREED_MEMORY = """
+import ctypes, sys
+import datasetrt._core
+assert datasetrt._core.__file__.startswith(sys.argv[1]), datasetrt._core.__file__
+c = ctypes.CDLL(None)
+c.malloc.restype = ctypes.c_void_p
+memory = c.malloc(ctypes.c_size_t(100))
+c.free(ctypes.c_void_p(memory))
+ctypes.string_at(memory, 100)
+"""
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -194,7 +229,8 @@ def audit_dependencies(session: nox.Session) -> None:
     requirements.write_text("\n".join(core) + "\n", encoding="utf-8")
     try:
         session.install("pip-audit>=2.7")
-        session.run("pip-audit", "--requirement", str(requirements))
+        # Strict: what it does not find in the index is skipped otherwise, and the answer is still a good one.
+        session.run("pip-audit", "--strict", "--requirement", str(requirements))
     except nox.command.CommandFailed as error:
         failures.append(f"pip-audit: {error}")
     folder = Path(session.create_tmp()) / "cargo"
@@ -261,6 +297,79 @@ def fuzz(session: nox.Session) -> None:
     walks = {"DATASETRT_WALKS": str(seconds)}
     machine = ("-o", "faulthandler_timeout=0", "tests/property/test_api_machine.py")
     session.run("python", "-m", "pytest", *machine, env=walks)
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """Run the unsafe code under AddressSanitizer, not part of the default run; arguments go to pytest.
+
+    Needs Linux and gcc, whose runtime is loaded ahead of Python: that of rustc is only for programs. Polars,
+    NumPy and Arrow are as they are installed: they are watched only where they call malloc, free and memcpy.
+    Leaks are not looked for in Python, which frees little when it ends. `SANITIZED_TESTS` are the tests, with
+    the reason for the choice. Miri is no part of it: it calls neither Python nor zstd, and is nightly alone.
+    """
+    tmp = Path(session.create_tmp()).absolute()
+    folder, reports = tmp / "package", tmp / "reports"
+    for each in (folder, reports):
+        shutil.rmtree(each, ignore_errors=True)
+    reports.mkdir()
+    core = nox.project.load_toml("packages/datasetrt/pyproject.toml")["project"]["dependencies"]
+    session.install(*core, *_group("test"))
+
+    facts = str(session.run("rustc", "-vV", silent=True, external=True))
+    target = next(line.split()[1] for line in facts.splitlines() if line.startswith("host:"))
+    # The flag is one of those that a stable compiler hides. With a target named, it is for no build script.
+    compiling = {
+        "RUSTC_BOOTSTRAP": "1",
+        "RUSTFLAGS": "-Zsanitizer=address",
+        "CARGO_TARGET_DIR": str(tmp / "cargo"),
+        # The stable ABI is the same for all, and a module finds it in the process that loads it.
+        "PYO3_NO_PYTHON": "1",
+        "PYO3_BUILD_EXTENSION_MODULE": "1",
+    }
+    tests = ("format::xxh3", "format::checksum", "read::buffer", "read::split", "read::batch")
+    engine = ("--package", "datasetrt-core", "--all-features", "--lib", "--target", target)
+    _cargo(session, "test", *engine, "--", *tests, env=compiling)
+
+    _cargo(session, "build", "--package", "datasetrt-python", "--target", target, env=compiling)
+    skipped = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "packages/datasetrt/src/datasetrt", folder / "datasetrt", ignore=skipped)
+    library = tmp / "cargo" / target / "debug" / "lib_core.so"
+    shutil.copy(library, folder / "datasetrt" / "_core.abi3.so")
+
+    # Where a C++ library throws, the runtime calls what it found when it was loaded: it has to find it then.
+    names = ("libasan.so", "libstdc++.so")
+    found = [session.run("gcc", f"-print-file-name={name}", silent=True, external=True) for name in names]
+    preloaded = [Path(str(line).strip()).resolve() for line in found]
+    if not all(path.is_file() for path in preloaded):
+        session.error("gcc has no libasan: install it (it comes with gcc or as libasan), then run again")
+    options = {
+        "log_path": reports / "report",  # a process that a test starts may die without the test noticing
+        "exitcode": 86,
+        "detect_leaks": 0,
+        "detect_stack_use_after_return": 1,
+        "allocator_may_return_null": 1,  # as malloc does: what is too large is an error to be handled
+    }
+    running = {
+        "LD_PRELOAD": ":".join(map(str, preloaded)),
+        "PYTHONMALLOC": "malloc",  # Python's own allocator would hide where an object ends
+        "PYTHONPATH": str(folder),
+        "ASAN_OPTIONS": ":".join(f"{key}={value}" for key, value in options.items()),
+    }
+    # Nothing passes for checked that was not: the module is the one built here, and the runtime sees a fault.
+    session.run("python", "-c", FREED_MEMORY, str(folder), env=running, success_codes=[86])
+    (seen,) = reports.iterdir()
+    if "heap-use-after-free" not in seen.read_text(encoding="utf-8"):
+        session.error(f"AddressSanitizer did not tell what is wrong: {seen}")
+    seen.unlink()
+    try:
+        session.run("python", "-m", "pytest", *(session.posargs or SANITIZED_TESTS), env=running)
+    finally:
+        for report in sorted(reports.iterdir()):
+            session.warn(report.read_text(encoding="utf-8", errors="replace"))
+    # That an allocation was refused is written there too, as a warning.
+    if any("ERROR: " in report.read_text(encoding="utf-8", errors="replace") for report in reports.iterdir()):
+        session.error(f"the tests passed, but a process of theirs is reported in {reports}")
 
 
 @nox.session(requires=["build"])
