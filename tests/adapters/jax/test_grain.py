@@ -148,5 +148,7 @@ def test_sources_pickle_and_tell_what_they_are(steps: Any, ds: drt.CachedDataset
 def test_an_end_that_is_reached_leaves_nothing(steps: Any) -> None:
     whole = steps()
     assert len(steps(start=whole.state_at(len(whole)))) == 0
-    with pytest.raises(drt.InvalidInputError, match="step = 10 is out of range; give a whole number from 0 to 9"):
+    with pytest.raises(
+        drt.InvalidInputError, match="step = 10 is out of range; give a whole number from 0 to 9"
+    ):
         whole.state_at(10)
