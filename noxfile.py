@@ -69,6 +69,9 @@ SANITIZED_TESTS = [
     "tests/faults/test_refusals.py",  # buffers of others, written
     # It sends a signal every half millisecond, faster than its own clean-up runs here.
     "--deselect=tests/unit/test_interrupts.py::test_interrupts_at_any_place_leave_the_iterator_usable_and_the_state_right",
+    # A fork while other threads allocate leaves a lock of the runtime held in the child: it waits for ever.
+    "--deselect=tests/faults/test_process_safety.py::test_a_fork_in_the_middle_of_reads_by_other_threads",
+    "--deselect=tests/unit/test_loader.py::test_an_iterator_goes_on_in_a_forked_child",
 ]
 # Ends with the status of a report: Python asks for a copy of memory that it gave back.
 FREED_MEMORY = """
@@ -239,7 +242,9 @@ def audit_dependencies(session: nox.Session) -> None:
             installed = ("--root", str(folder), "cargo-deny")
             _cargo(session, "install", "--locked", *installed)
         deny = shutil.which("cargo-deny", path=f"{folder / 'bin'}:{session.env.get('PATH', '')}")
-        session.run(deny or "cargo-deny", "check", "advisories", "sources", external=True)
+        # Sources first: that needs no database.
+        for what in ("sources", "advisories"):
+            session.run(deny or "cargo-deny", "check", what, external=True)
     except nox.command.CommandFailed as error:
         failures.append(f"cargo-deny: {error}")
     if failures:
