@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -358,3 +360,39 @@ def test_messages_take_the_article_from_the_one_helper() -> None:
     assert len(sources) > 50
     found = re.compile(r"\ban? \{[^{}]*__name__")
     assert [path for path in sources if found.search(path.read_text(encoding="utf-8"))] == []
+
+
+# Bytes that no valid Unicode stands for, as Python has them; and a character that an ASCII locale lacks.
+UNNAMEABLE = """
+import sys, datasetrt as drt
+from tests.rows import RowSource, rows_of
+for use in (
+    lambda: drt.open_dataset("\\xe9"),
+    lambda: drt.cache(RowSource("s", rows_of(1)), "\\xe9"),
+    lambda: drt.write_cache(RowSource("\\xe9", rows_of(1)), "."),
+    lambda: drt.clean("\\udcc3"),
+):
+    try:
+        use()
+    except drt.InvalidInputError as error:
+        print(ascii(str(error)))
+"""
+
+
+def test_where_the_locale_cannot_name_a_path_the_message_says_how_it_can(tmp_path: Path) -> None:
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    done = subprocess.run(
+        [sys.executable, "-c", UNNAMEABLE], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert len(lines) == 4
+    assert all("encoding of paths is ascii here" in line and "set PYTHONUTF8=1" in line for line in lines)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_that_is_no_utf8_says_what_to_rename(tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match=r"lone surrogate '\\udcff' at .*valid UTF-8"):
+        drt.open_dataset(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))

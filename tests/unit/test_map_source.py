@@ -344,6 +344,8 @@ def test_a_worker_that_dies_is_an_error_with_the_items(
     assert died.value.kind == "worker-died"
     assert end in str(died.value)
     assert "workers=1" in str(died.value)
+    # It was ahead of the samples that are stored, so that no sample can be named.
+    assert not getattr(died.value, "__notes__", [])
     assert_no_workers()
 
 

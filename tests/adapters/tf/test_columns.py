@@ -130,3 +130,12 @@ def test_a_whole_batch_that_fits_is_not_copied() -> None:
     batch = np.zeros((2, 2), np.float32)
     assert whole_batch(FLOATS, batch, 2) is batch
     assert whole_batch(FLOATS, batch.astype(">f4"), 2).dtype.isnative
+
+
+@pytest.mark.filterwarnings("error")
+def test_floats_beyond_the_column_are_refused_and_infinite_ones_are_not() -> None:
+    with pytest.raises(drt.CodecError, match="values of dtype float64 that float32 does not hold"):
+        stacked(FLOATS, [[1e300, 0.0]], [0])
+    found = stacked(FLOATS, [[np.inf, 0.5]], [0])
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == [[np.inf, 0.5]]

@@ -99,6 +99,8 @@ def test_missing_values_are_refused_or_filled(records: drt.CachedDataset) -> Non
     assert data[[6, 7, 8]]["rank"].tolist() == [6, -1, 8]
     with pytest.raises(drt.InvalidInputError, match=r"which 0\.5 does not fit"):
         drtt.TorchDataset(records, output="columns", columns=["rank"], fill={"rank": 0.5})
+    with pytest.raises(drt.InvalidInputError, match=r"which 9223372036854775808 does not fit"):
+        drtt.TorchDataset(records, output="columns", columns=["rank"], fill={"rank": 2**63})
     with pytest.raises(drt.InvalidInputError, match="add them to columns"):
         drtt.TorchDataset(records, output="columns", fill={"rank": 0})
 

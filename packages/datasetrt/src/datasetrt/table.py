@@ -90,16 +90,23 @@ def _check_fields(dtype: Any) -> None:
         _check_fields(inner)
 
 
-def _check_type(column: str, dtype: Any) -> None:
-    """Refuse the types of Polars that no Arrow stream can hold, also within nested ones."""
-    if type(dtype).__name__ in _NOT_OF_ARROW:
+def _check_type(column: str, dtype: Any, within: str = "") -> None:
+    """Refuse the types of Polars that the Arrow format lacks, also within nested ones."""
+    kind = type(dtype).__name__
+    if kind in _NOT_OF_ARROW:
         raise invalid(
-            f"column {shown(column)} has the type {dtype}, or has it within, which Arrow cannot pass on; "
+            f"column {shown(column)} has the type {kind}{within}, which the Arrow format does not have; "
             "cast it to Int64, or to String where the values are larger"
+        )
+    if kind == "Null" and within:
+        raise invalid(
+            f"column {shown(column)} has the type Null{within}, which cannot be passed on; cast it to "
+            "the type that its values would have"
         )
     for part in (*(field.dtype for field in getattr(dtype, "fields", ())), getattr(dtype, "inner", None)):
         if part is not None:
-            _check_type(column, part)
+            # Polars has classes where no parameter is given.
+            _check_type(column, part() if isinstance(part, type) else part, " within")
 
 
 def _typed(frame: pl.DataFrame, stored: list[tuple[str, str]]) -> pl.DataFrame:
