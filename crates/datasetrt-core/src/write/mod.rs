@@ -95,8 +95,8 @@ impl Writer {
         let fresh_rows = RowBuilder::new(options.schema.clone())?;
         let paths = Paths::new(&options.root, &options.name);
         staging::create_root(&*storage, &paths.root)?;
-        let lock = WriterLock::acquire(&paths.lock, &options.name)?;
         guard::check_root(&paths)?;
+        let lock = WriterLock::acquire(&paths.lock, &options.name)?;
         guard::check_hidden_names(&*storage, &paths, &options.name)?;
         publish::recover(&*storage, &paths)?;
         staging::unlink(&*storage, &paths, &paths.partial)?;
