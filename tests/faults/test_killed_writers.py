@@ -116,6 +116,56 @@ def test_a_killed_holder_leaves_no_lock(known: dict[str, dict[str, bytes]], tmp_
     assert [each.name for each in root.iterdir()] == ["s"]
 
 
+def _stays(root: Path) -> None:
+    """Tell of this process, and be there for as long as a test may last."""
+    (root / f"{os.getpid()}.child").touch()
+    time.sleep(60)
+
+
+class Forks(RowSource):
+    """A source with a child of its own, which outlives it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__("s", source(1).rows)
+        self.root = root
+
+    def __iter__(self) -> Iterator[drt.CacheInput]:
+        if os.fork() == 0:
+            _stays(self.root)
+            os._exit(0)
+        time.sleep(60)
+        yield from super().__iter__()
+
+
+@pytest.mark.parametrize("whose", ["a worker", "a child of the source"])
+def test_a_forked_child_of_a_killed_holder_has_no_lock(
+    whose: str, known: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    workers = drt.WriterConfig(progress=False, workers=2, worker_start_method="fork")
+    works = drt.MapSource("s", [tmp_path, tmp_path], _stays)  # type: ignore[arg-type]  # it gives no sample
+    given: drt.CacheSource = works if whose == "a worker" else Forks(tmp_path)
+    pid = forked(lambda: drt.write_cache(given, root, config=workers))
+    children: list[Path] = []
+    deadline = time.monotonic() + 60
+    try:
+        while len(children) < (2 if whose == "a worker" else 1):
+            assert time.monotonic() < deadline, "no child came"
+            time.sleep(0.01)
+            children = list(tmp_path.glob("*.child"))
+        with pytest.raises(drt.CacheExistsError, match="is being written by another writer"):
+            drt.write_cache(source(1), root, config=CONFIG)
+        os.kill(pid, signal.SIGKILL)
+        ended(pid)
+        drt.write_cache(source(1), root, config=CONFIG)
+        for child in children:
+            os.kill(int(child.stem), 0)  # It is still there.
+    finally:
+        for child in children:
+            os.kill(int(child.stem), signal.SIGKILL)
+    assert state(root, known) == "v1"
+
+
 def test_a_killed_waiter_disturbs_nobody(known: dict[str, dict[str, bytes]], tmp_path: Path) -> None:
     root = tmp_path / "root"
     held = Held(tmp_path)

@@ -835,6 +835,19 @@ def test_substitutes_are_logged_with_their_samples(
         assert "position 50 of epoch 0" in record.getMessage()
 
 
+@pytest.mark.parametrize("at", [3, -3], ids=["header", "trailer"])
+def test_a_damaged_shard_has_no_substitutes(at: int, tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    folder = drt.write_cache(RowSource("s", rows_of(100)), tmp_path, config=quiet).path
+    shard = folder / "shards" / "000000.bin"
+    data = bytearray(shard.read_bytes())
+    data[at] ^= 1
+    shard.write_bytes(data)
+    loader = drt.open_dataset(folder).loader(batch_size=8, on_corrupt="substitute")
+    with pytest.raises(drt.CorruptionError) as refused:
+        next(iter(loader))
+    assert refused.value.kind == "shard-mismatch"
+
+
 # Processes and threads
 
 

@@ -96,11 +96,16 @@ def test_a_view_without_rows_says_so(tiny: drt.CachedDataset) -> None:
         (pl.List(pl.Int128()), [[1]] * 100, "column 'big' has the type Int128 within, .*; cast it to Int64"),
         (pl.Struct({"a": pl.Int128()}), [{"a": 1}] * 100, "column 'big' has the type Int128 within"),
         (pl.List(pl.Null()), [[]] * 100, "column 'big' has the type Null within, .*; cast it"),
+        (None, [[None]] * 100, "column 'big' has the type Null within, .*; cast it"),
+        (None, [{"a": None}] * 100, "column 'big' has the type Null within, .*; cast it"),
+        (None, [[{"a": [None]}]] * 100, "column 'big' has the type Null within, .*; cast it"),
+        (pl.Array(pl.Null(), 2), [[None, None]] * 100, "column 'big' has the type Null within, .*; cast it"),
+        (pl.Object(), [object()] * 100, "column 'big' has the type Object, .*; make numbers or text of them"),
     ],
-    ids=["plain", "list", "struct", "null"],
+    ids=["plain", "list", "struct", "empty", "null", "field", "deep", "array", "object"],
 )
 def test_types_that_arrow_lacks_are_refused_by_name(
-    dtype: pl.DataType, values: list[Any], message: str, tiny: drt.CachedDataset
+    dtype: pl.DataType | None, values: list[Any], message: str, tiny: drt.CachedDataset
 ) -> None:
     frame = tiny.metadata.with_columns(pl.Series("big", values, dtype=dtype))
     with pytest.raises(drt.InvalidInputError, match=message):

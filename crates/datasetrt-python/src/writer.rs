@@ -42,6 +42,8 @@ pub(crate) struct Writer {
     inner: Mutex<Option<CoreWriter>>,
     options: WriteOptions,
     resumed: Resumed,
+    /// As it was at the beginning: the engine's writer is away while it works, and a fork may come then.
+    lock_descriptor: Option<i32>,
     samples: AtomicU64,
     payload_bytes: AtomicU64,
 }
@@ -153,11 +155,17 @@ impl Writer {
         let writer = begun.or_raise(py)?;
         Ok(Writer {
             resumed: writer.resumed(),
+            lock_descriptor: writer.lock_descriptor(),
             samples: AtomicU64::new(writer.samples()),
             payload_bytes: AtomicU64::new(writer.payload_bytes()),
             inner: Mutex::new(Some(writer)),
             options,
         })
+    }
+
+    #[getter]
+    fn lock_descriptor(&self) -> Option<i32> {
+        self.lock_descriptor
     }
 
     #[getter]

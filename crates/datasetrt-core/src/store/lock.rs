@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,12 @@ impl WriterLock {
             }
         }
         Err(busy(path, name))
+    }
+
+    /// The descriptor whose open file holds the lock. A forked child has it too, and holds the lock with it until it
+    /// ends, longer than its parent perhaps, unless it puts another file in that place.
+    pub fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
 

@@ -197,7 +197,8 @@ impl Source {
         }
     }
 
-    /// A damaged record may be replaced. A shard that is missing, cut or another one is no damaged sample.
+    /// A damaged record may be replaced. A shard that is missing, of another size, damaged at its ends or another one is
+    /// no damaged sample: a whole part of the data would be replaced by repetitions of the rest.
     fn may_replace(&self, error: &Error) -> bool {
         let of_a_record = matches!(
             error.kind(),

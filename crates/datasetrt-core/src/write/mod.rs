@@ -16,6 +16,7 @@ mod segment;
 mod shards;
 mod staging;
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 pub use chunk::Cursor;
@@ -126,6 +127,11 @@ impl Writer {
             pid: std::process::id(),
             options,
         })
+    }
+
+    /// The descriptor that holds the lock, while the writer has it: what a forked child has to leave.
+    pub fn lock_descriptor(&self) -> Option<RawFd> {
+        self.lock.as_ref().map(WriterLock::descriptor)
     }
 
     /// What an interrupted write had made durable; zero samples if there was none.

@@ -96,6 +96,10 @@ class Writer:
         queue_bytes: int,
         replace: bool,
     ) -> Writer: ...
+    # The descriptor that held the lock when the writer was made.
+    @property
+    def lock_descriptor(self) -> int | None: ...
+
     # Samples that are durable already.
     @property
     def resume_samples(self) -> int: ...

@@ -261,9 +261,10 @@ class CachedDataset(Loadable[T_co]):
                 their types and values; ``weight`` is finite and above 0, or absent for 1.0; other columns
                 are kept, and delivered with samples if they hold bools, numbers or text. Those of other types
                 (such as Date, Datetime, Duration, Decimal, List, Struct or Binary) stay in :attr:`metadata`
-                alone: cast to numbers or text what samples shall have. A column without any value may have
-                the type Null. Int128 and UInt128 are refused. A table of another library is taken through its
-                Arrow stream.
+                alone: cast to numbers or text what samples shall have. A column of the type Null, which has
+                no value, becomes one of String, or of its stored type. Polars' Int128, UInt128, Object, and
+                Null within other types are refused. A table of another library is taken through its Arrow
+                stream.
 
         Raises:
             InvalidInputError: It is no table, breaks a rule, or has no row; names row, column and value.

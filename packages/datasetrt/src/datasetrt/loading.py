@@ -190,8 +190,10 @@ class Loadable(Generic[T_co]):
             threads: Native threads that read; None takes what the process may use.
             prefetch_batches: Batches read ahead; 0 reads each when it is asked for.
             prefetch_bytes: Bytes read ahead, whatever the number of batches; one batch always fits.
-            on_corrupt: ``"raise"``, or ``"substitute"``: a sample that cannot be read is replaced by another,
-                always the same one, and logged; batches keep their length.
+            on_corrupt: ``"raise"``, or ``"substitute"``: a sample whose record is damaged (kinds
+                ``record-checksum``, ``bad-record``, ``decompression``, ``unexpected-end``) is replaced by
+                another, always the same one, and logged; batches keep their length. What concerns a whole
+                file, such as ``shard-mismatch``, is raised.
 
         Raises:
             InvalidInputError: An argument breaks a rule; :class:`Sequential` with several ranks and no

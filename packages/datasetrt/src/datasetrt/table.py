@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     IntoWeights: TypeAlias = pl.Expr | pl.Series | str | npt.ArrayLike
 
-#: What Polars has and Arrow's interface does not.
+#: Integers that Polars has and Arrow's interface does not.
 _NOT_OF_ARROW = ("Int128", "UInt128")
 
 
@@ -97,6 +97,12 @@ def _check_type(column: str, dtype: Any, within: str = "") -> None:
         raise invalid(
             f"column {shown(column)} has the type {kind}{within}, which the Arrow format does not have; "
             "cast it to Int64, or to String where the values are larger"
+        )
+    if kind == "Object":
+        # Polars itself exports them as binary: the addresses of the objects.
+        raise invalid(
+            f"column {shown(column)} has the type Object{within}, Python objects that no Arrow type holds; "
+            "make numbers or text of them, or drop the column"
         )
     if kind == "Null" and within:
         raise invalid(

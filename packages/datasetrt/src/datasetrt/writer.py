@@ -31,6 +31,7 @@ from .progress import INTERVAL_SECONDS, Report, watching
 from .reports import CacheReport
 from .source import CacheInput, CacheSource, Description, MapSource, item_count, map_here
 from .wording import a_type, shown
+from .write_lock import left_by_children
 
 _log = logging.getLogger("datasetrt")
 
@@ -331,6 +332,7 @@ def _run(
     """Write everything and publish, or nothing."""
     try:
         with (
+            left_by_children(writer.lock_descriptor),
             _writing(root, description.name),
             watching(config.progress, description.name, description.total) as report,
         ):
