@@ -19,7 +19,7 @@ _POOL_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Workload:
-    """So many samples of so many payload bytes; without a size, pickled records of 12 KiB."""
+    """So many samples of so many payload bytes; without a size, pickled annotations or records."""
 
     name: str
     count: int
@@ -34,11 +34,12 @@ def workloads(quick: bool) -> dict[str, Workload]:
         "64k": (4_000, 500),
         "2m": (200, 20),
         "records": (20_000, 2_000),
+        "dicts": (100_000, 20_000),
         "tiny": (10_000_000, 300_000),
         "tiny-few": (10_000, 1_000),
     }
-    sizes = {"1k": 1024, "64b": 64, "64k": 1 << 16, "2m": 2 << 20, "records": None, "tiny": 8, "tiny-few": 8}
-    return {name: Workload(name, counts[name][quick], sizes[name]) for name in counts}
+    sizes = {"1k": 1024, "64b": 64, "64k": 1 << 16, "2m": 2 << 20, "tiny": 8, "tiny-few": 8}
+    return {name: Workload(name, counts[name][quick], sizes.get(name)) for name in counts}
 
 
 @cache
@@ -66,9 +67,42 @@ def record(i: int) -> dict[str, Any]:
     return {"image": image, "label": np.int64(i % 100), "boxes": np.full(BOXES, i % 64, np.float32)}
 
 
+#: Words of captions and names of categories; sampled like those of a language, few of them often.
+_WORDS = [first + last for first in ("bal", "con", "dir", "fest", "gun", "hol", "kes") for last in "aeiouy"]
+
+
+def annotations(i: int) -> dict[str, Any]:
+    """What is known of a picture, as detection sets have it: a caption, five boxes; 1 KiB pickled."""
+    of = random.Random(i)
+
+    def box() -> list[float]:
+        return [round(of.uniform(0, 640), 2) for _ in range(4)]
+
+    words = of.choices(_WORDS, [1 / rank for rank in range(1, len(_WORDS) + 1)], k=15)
+    return {
+        "file_name": f"train/{of.randrange(10**12):012d}.jpg",
+        "width": of.choice([480, 500, 640]),
+        "height": of.choice([360, 427, 480]),
+        "caption": " ".join(words),
+        "annotations": [
+            {
+                "bbox": box(),
+                "segmentation": [box(), box()],
+                "area": of.uniform(10, 1e5),
+                "category": of.choice(_WORDS),
+                "iscrowd": False,
+            }
+            for _ in range(5)
+        ],
+    }
+
+
 def samples(workload: Workload) -> Iterator[tuple[bytes, Metadata]]:
-    """The samples in order; records as a plain pickle."""
-    if workload.size is None:
+    """The samples in order; records and annotations as a plain pickle."""
+    if workload.name == "dicts":
+        for i in range(workload.count):
+            yield pickle.dumps(annotations(i), protocol=5), metadata(i)
+    elif workload.size is None:
         for i in range(workload.count):
             yield pickle.dumps(record(i), protocol=5), metadata(i)
     else:

@@ -65,6 +65,8 @@ def write(case: Case, store: str) -> None:
         write_sums(case)
     elif store == "ours":
         write_ours(Source(case.workload), folder)
+    elif store in ("ours-zstd", "ours-zstd-dictionary"):
+        write_ours(Source(case.workload), folder, compression=store.removeprefix("ours-"))
     elif store == "ours-oob":
         write_ours(Encoded(case.workload, oob()), folder)
     elif store == "ours-record":
@@ -85,9 +87,9 @@ def write_sums(case: Case) -> None:
 # datasetrt
 
 
-def write_ours(source: drt.CacheSource, folder: Path) -> None:
-    """Written into ``folder/samples`` with the defaults."""
-    drt.write_cache(source, folder, config=drt.WriterConfig(progress=False))
+def write_ours(source: drt.CacheSource, folder: Path, **options: Any) -> None:
+    """Written into ``folder/samples`` with the defaults, but for options."""
+    drt.write_cache(source, folder, config=drt.WriterConfig(progress=False, **options))
 
 
 def ours(case: Case, store: str = "ours") -> drt.CachedDataset:

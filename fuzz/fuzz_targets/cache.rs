@@ -49,6 +49,7 @@ enum Saying {
     Column { name: String, ty: u8, nulls: u64 },
     DropColumn,
     NullCount { column: u8, nulls: u64 },
+    Dictionary(Vec<u8>),
 }
 
 struct Golden {
@@ -146,10 +147,11 @@ fn say(manifest: &mut Manifest, saying: &Saying) -> Option<()> {
         Saying::DropShard => drop(manifest.shards.pop()?),
         Saying::RepeatShard => manifest.shards.push(*manifest.shards.last()?),
         Saying::Method(method) => {
-            manifest.compression = match method % 3 {
+            manifest.compression = match method % 4 {
                 0 => Compression::None,
                 1 => Compression::Lz4,
-                _ => Compression::Zstd { level: 3 },
+                2 => Compression::Zstd { level: 3 },
+                _ => Compression::ZstdDictionary { level: 3 },
             }
         }
         Saying::RecordKey(key) => manifest.record_key = *key,
@@ -159,6 +161,7 @@ fn say(manifest: &mut Manifest, saying: &Saying) -> Option<()> {
             manifest.columns.push(Column { name: name.clone(), type_name, null_count: *nulls });
         }
         Saying::DropColumn => drop(manifest.columns.pop()?),
+        Saying::Dictionary(bytes) => manifest.dictionary.clone_from(bytes),
         Saying::NullCount { column, nulls } => {
             let count = manifest.columns.len();
             manifest.columns.get_mut(usize::from(*column) % count.max(1))?.null_count = *nulls;

@@ -1,11 +1,20 @@
 //! Records and the blocks at both ends of a shard: any bytes, and any bytes with the checksum that fits them.
 #![no_main]
 
+use std::sync::{Arc, LazyLock};
+
 use datasetrt_core::format::compression::Compression;
+use datasetrt_core::format::dictionary::Dictionary;
 use datasetrt_core::format::record::{Frame, RAW_FRAME_BYTES, RawVerifier, Rules, verify_raw};
 use datasetrt_core::format::shard::{Header, Trailer};
 use datasetrt_fuzz::{seal_block, seal_record};
 use libfuzzer_sys::fuzz_target;
+
+/// One that was learnt, as in a cache.
+static LEARNT: LazyLock<Arc<Dictionary>> = LazyLock::new(|| {
+    let payloads: Vec<String> = (0..500).map(|n| format!("{n} bottles of beer on the wall")).collect();
+    Arc::new(Dictionary::learn(payloads.iter().map(String::as_bytes)).expect("it can be learnt"))
+});
 
 const KEY: u64 = 0x0123_4567_89ab_cdef;
 
@@ -36,12 +45,13 @@ fn unpack(rules: &Rules, record: &[u8]) -> bool {
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
-    let compression = match choice % 3 {
-        0 => Compression::None,
-        1 => Compression::Lz4,
-        _ => Compression::Zstd { level: 3 },
+    let (compression, dictionary) = match choice % 4 {
+        0 => (Compression::None, None),
+        1 => (Compression::Lz4, None),
+        2 => (Compression::Zstd { level: 3 }, None),
+        _ => (Compression::ZstdDictionary { level: 3 }, Some(Arc::clone(&LEARNT))),
     };
-    let rules = Rules { record_key: KEY, compression, max_payload_bytes: 1 << 16 };
+    let rules = Rules { record_key: KEY, compression, dictionary, max_payload_bytes: 1 << 16 };
     unpack(&rules, bytes);
     let mut sealed = bytes.to_vec();
     seal_record(&mut sealed, 3, KEY);

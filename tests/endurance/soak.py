@@ -86,7 +86,7 @@ class Round:
         self.config = drt.WriterConfig(
             progress=False,
             max_shard_bytes=self.random.choice([2000, 10_000, 1 << 20]),
-            compression=self.random.choice(["none", "lz4", "zstd"]),
+            compression=self.random.choice(["none", "lz4", "zstd", "zstd-dictionary"]),
         )
 
     def dataset(self) -> drt.CachedDataset:

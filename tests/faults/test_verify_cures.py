@@ -36,7 +36,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("compression", ["none", "zstd", "zstd-dictionary"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_every_problem_has_a_cure(damage: str, compression: str, tmp_path: Path) -> None:
     config = drt.WriterConfig(compression=compression, progress=False)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from collections.abc import Iterator
@@ -64,6 +65,8 @@ def read_manifest(data: bytes) -> dict[str, Any]:
         + b"\0"
         + (manifest["fingerprint"] or "").encode()
     )
+    learns = manifest["compression"]["method"] == "zstd-dictionary"
+    need(("dictionary" in manifest) == learns, "a dictionary goes with its method")
     need(manifest["record_key"] == f"{int.from_bytes(key.digest()[:8], 'little'):016x}", "record_key")
     return manifest
 
@@ -135,7 +138,10 @@ def read_record(record: bytes, sample: int, manifest: dict[str, Any]) -> bytes:
     stored = record[9:] if tag == 0 else record[17:]
     length = len(stored) if tag == 0 else struct.unpack_from("<Q", record, 9)[0]
     method = manifest["compression"]["method"]
-    need(tag in {0, {"none": 0, "lz4": 1, "zstd": 2}[method]}, "the tag is that of the compression")
+    need(
+        tag in {0, {"none": 0, "lz4": 1, "zstd": 2, "zstd-dictionary": 3}[method]},
+        "the tag is that of the compression",
+    )
     identity = struct.pack("<5Q", int(manifest["record_key"], 16), sample, tag, length, len(stored))
     seed = xxhash.xxh3_64_intdigest(identity)
     need(checksum == xxhash.xxh3_64_intdigest(stored, seed), "checksum of the record")
@@ -143,6 +149,9 @@ def read_record(record: bytes, sample: int, manifest: dict[str, Any]) -> bytes:
         payload = lz4.block.decompress(stored, uncompressed_size=length)
     elif tag == 2:
         payload = zstandard.ZstdDecompressor().decompress(stored, max_output_size=length)
+    elif tag == 3:
+        known = zstandard.ZstdCompressionDict(base64.b64decode(manifest["dictionary"], validate=True))
+        payload = zstandard.ZstdDecompressor(dict_data=known).decompress(stored, max_output_size=length)
     else:
         payload = stored
     need(len(payload) == length, "payload length")

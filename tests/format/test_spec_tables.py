@@ -107,12 +107,16 @@ def test_version() -> None:
 
 
 def test_tags() -> None:
-    for name, words in {"RAW": "stored as it is", "LZ4": "LZ4 block", "ZSTD": "Zstandard frame"}.items():
+    tags = {"RAW": "stored as it is", "LZ4": "LZ4 block", "ZSTD": "Zstandard frame,"}
+    tags["ZSTD_DICTIONARY"] = "Zstandard frame made with the dictionary"
+    for name, words in tags.items():
         assert f"`{constant('format/compression.rs', f'TAG_{name}')}` {words}" in SPEC
 
 
 def test_limits() -> None:
     assert f"at most {constant('format/manifest.rs', 'MAX_BYTES'):,} bytes" in SPEC
+    learnt = constant("format/dictionary.rs", "MAX_DICTIONARY_BYTES")
+    assert f"at most {learnt:,} bytes before that" in SPEC
     assert f"is 1 to {constant('format/names.rs', 'MAX_NAME_BYTES')} bytes" in SPEC
     assert f"more than {constant('write/shards.rs', 'MAX_SHARD_RECORDS'):,} records" in SPEC
     assert f"more than {constant('write/shards.rs', 'MAX_SHARD_ROW_BYTES') >> 20} MiB of metadata" in SPEC

@@ -97,7 +97,7 @@ class Walk(RuleBasedStateMachine):
     @initialize(
         count=st.integers(1, 30),
         seed=picks,
-        compression=st.sampled_from(["none", "lz4", "zstd"]),
+        compression=st.sampled_from(["none", "lz4", "zstd", "zstd-dictionary"]),
         shard_bytes=st.sampled_from([300, 1000, 100_000]),
     )
     def write(self, count: int, seed: int, compression: Any, shard_bytes: int) -> None:

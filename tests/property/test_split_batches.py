@@ -68,7 +68,12 @@ def _written(root: Path, codec: drt.codecs.Record, count: int, compression: Any)
 
 
 @settings(max_examples=60, deadline=None)
-@given(FIELDS, st.integers(1, 40), st.sampled_from(["none", "lz4", "zstd"]), st.integers(1, 12))
+@given(
+    FIELDS,
+    st.integers(1, 40),
+    st.sampled_from(["none", "lz4", "zstd", "zstd-dictionary"]),
+    st.integers(1, 12),
+)
 def test_columns_are_those_of_the_twin(
     tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any], count: int, compression: str, size: int
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import blake3
 import xxhash
 
-TAGS = {"none": 0, "lz4": 1, "zstd": 2}
+TAGS = {"none": 0, "lz4": 1, "zstd": 2, "zstd-dictionary": 3}
 
 
 def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:

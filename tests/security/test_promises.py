@@ -198,7 +198,7 @@ def test_nothing_in_a_cache_is_executed(tmp_path: Path, codec: str | None) -> No
 # Decompression bombs and absurd counts.
 
 
-@pytest.mark.parametrize(("method", "ratio"), [("lz4", 255), ("zstd", 32_768)])
+@pytest.mark.parametrize(("method", "ratio"), [("lz4", 255), ("zstd", 32_768), ("zstd-dictionary", 32_768)])
 @pytest.mark.parametrize("excess", [1, 2**40, 2**62])
 def test_a_record_cannot_state_more_than_its_bytes_can_hold(
     tmp_path: Path, method: str, ratio: int, excess: int

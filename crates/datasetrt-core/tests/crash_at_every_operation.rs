@@ -32,12 +32,29 @@ fn options(root: &Path, fingerprint: Option<&str>, replace: bool) -> WriteOption
     }
 }
 
+/// The same with a dictionary, which a resumed write has to go on with.
+fn learning(root: &Path) -> WriteOptions {
+    let compression = Compression::ZstdDictionary { level: 3 };
+    WriteOptions { compression, max_shard_bytes: 400, ..options(root, Some("v1"), false) }
+}
+
+fn payload(options: &WriteOptions, sample: u64) -> Vec<u8> {
+    let seed = options.fingerprint.as_ref().map_or(0, String::len) as u64;
+    match options.compression {
+        Compression::None => vec![(sample + seed) as u8; 150],
+        _ => format!(
+            "{{'label': {sample}, 'name': 'sample {sample}', 'split': 'train', 'score': {}}}",
+            sample * 7
+        )
+        .into(),
+    }
+}
+
 /// Writes the cache; every sample is a chunk of its own, so that the faults hit many states.
 fn write(options: WriteOptions, storage: Arc<dyn Storage>) -> datasetrt_core::Result<()> {
-    let seed = options.fingerprint.as_ref().map_or(0, String::len) as u64;
-    let mut writer = Writer::begin(options, storage)?;
+    let mut writer = Writer::begin(options.clone(), storage)?;
     for sample in writer.resumed().samples..SAMPLES {
-        writer.push(&[(sample + seed) as u8; 150], &[("id", Value::Int(sample as i64))], sample)?;
+        writer.push(&payload(&options, sample), &[("id", Value::Int(sample as i64))], sample)?;
         writer.flush()?;
     }
     writer.finish().map(drop)
@@ -97,24 +114,23 @@ const FAULTS: [Fault; 5] = [
     Fault::Short(ErrorKind::NoSpace),
 ];
 
-fn every_fault_of_a_first_write(fingerprint: Option<&str>) {
+fn every_fault_of_a_first_write(options: impl Fn(&Path) -> WriteOptions) {
     let clean = tempfile::tempdir().unwrap();
-    let operations = operations_of(|storage| write(options(clean.path(), fingerprint, false), storage));
+    let operations = operations_of(|storage| write(options(clean.path()), storage));
     assert!(operations > 50, "{operations}");
     let expected = files(&clean.path().join("c"));
     for fault in FAULTS {
         for at in 0..operations {
             let root = tempfile::tempdir().unwrap();
             let folder = root.path().join("c");
-            let result =
-                write(options(root.path(), fingerprint, false), Arc::new(FaultStorage::new(fault, at)));
+            let result = write(options(root.path()), Arc::new(FaultStorage::new(fault, at)));
             let found = whole_or_none(&folder);
             if result.is_ok() {
                 assert!(found.is_some(), "{fault:?} at {at}: finished, and nothing is there");
             }
             match found {
                 Some(found) => assert_eq!(found, expected, "{fault:?} at {at}"),
-                None => write(options(root.path(), fingerprint, false), undisturbed()).unwrap(),
+                None => write(options(root.path()), undisturbed()).unwrap(),
             }
             assert_eq!(files(&folder), expected, "{fault:?} at {at}: after the next write");
         }
@@ -123,12 +139,23 @@ fn every_fault_of_a_first_write(fingerprint: Option<&str>) {
 
 #[test]
 fn a_write_that_can_be_resumed() {
-    every_fault_of_a_first_write(Some("v1"));
+    every_fault_of_a_first_write(|root| options(root, Some("v1"), false));
 }
 
 #[test]
 fn a_write_that_begins_anew() {
-    every_fault_of_a_first_write(None);
+    every_fault_of_a_first_write(|root| options(root, None, false));
+}
+
+#[test]
+fn a_write_that_learns_a_dictionary_and_can_be_resumed() {
+    let root = tempfile::tempdir().unwrap();
+    write(learning(root.path()), undisturbed()).unwrap();
+    let folder = root.path().join("c");
+    assert!(Local.list(&folder.join("shards")).unwrap().len() > 2);
+    let manifest = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
+    assert!(manifest.contains("\"dictionary\": \"N6Qw7"), "it begins with the magic number: {manifest}");
+    every_fault_of_a_first_write(learning);
 }
 
 #[test]

@@ -37,6 +37,14 @@ def typical(count: int) -> Rows:
     ]
 
 
+def alike(count: int) -> Rows:
+    """Small payloads with much in common, as pickles of one class."""
+    return [
+        (b"{'name': 'sample %d', 'split': 'train', 'label': %d}" % (i, i % 10), {"i": i})
+        for i in range(count)
+    ]
+
+
 def nulls() -> Rows:
     cells: list[dict[str, Any]] = [
         {"i": 1, "f": 0.5, "s": "é\0", "b": True, "never": None},
@@ -51,6 +59,7 @@ CASES: dict[str, tuple[Rows, dict[str, Any]]] = {
     "many-shards": (typical(50), {"max_shard_bytes": 1000}),
     "lz4": (typical(50), {"compression": "lz4"}),
     "zstd": (typical(50), {"compression": "zstd", "compression_level": 5}),
+    "zstd-dictionary": (alike(50), {"compression": "zstd-dictionary"}),
     "no-metadata": ([(noise(i, 20), {}) for i in range(5)], {}),
     "nulls": (nulls(), {}),
     "empty-payloads": ([(b"", {"i": i}) for i in range(5)], {}),

@@ -1,5 +1,7 @@
 //! `manifest.json`: the model, its exact text, and every rule that a reader relies on.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::{Digest, hex, parse_digest, parse_hex};
@@ -57,6 +59,8 @@ pub struct Manifest {
     pub codec: Option<String>,
     /// How records are compressed.
     pub compression: Compression,
+    /// What [`Compression::ZstdDictionary`] compresses with; empty with other methods, or without one.
+    pub dictionary: Vec<u8>,
     /// Enters every record's checksum.
     pub record_key: u64,
     /// Number of samples.
@@ -81,6 +85,8 @@ struct Text {
     fingerprint: Option<String>,
     codec: Option<String>,
     compression: CompressionText,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dictionary: Option<String>,
     record_key: String,
     sample_count: u64,
     payload_bytes: u64,
@@ -150,6 +156,7 @@ impl Manifest {
                 method: self.compression.method().to_owned(),
                 level: self.compression.level(),
             },
+            dictionary: self.compression.has_dictionary().then(|| BASE64.encode(&self.dictionary)),
             record_key: format!("{:016x}", self.record_key),
             sample_count: self.sample_count,
             payload_bytes: self.payload_bytes,
@@ -197,12 +204,14 @@ impl Manifest {
             Ok(ShardEntry { bytes: s.bytes, samples: s.samples, blake3 })
         });
         let key = parse_hex(&text.record_key, 16).and_then(|k| u64::try_from(k).ok());
+        let compression = Compression::parse(&text.compression.method, text.compression.level)
+            .map_err(|e| bad(e.message()))?;
         Ok(Manifest {
             name: text.name,
             fingerprint: text.fingerprint,
             codec: text.codec,
-            compression: Compression::parse(&text.compression.method, text.compression.level)
-                .map_err(|e| bad(e.message()))?,
+            compression,
+            dictionary: dictionary(compression, text.dictionary)?,
             record_key: key.ok_or_else(|| bad("record_key is not 16 hex digits"))?,
             sample_count: text.sample_count,
             payload_bytes: text.payload_bytes,
@@ -252,6 +261,17 @@ impl Manifest {
     /// Sum of the shards' file sizes.
     pub fn stored_bytes(&self) -> u64 {
         self.shards.iter().map(|s| s.bytes).sum()
+    }
+}
+
+fn dictionary(compression: Compression, text: Option<String>) -> Result<Vec<u8>> {
+    match (compression.has_dictionary(), text) {
+        (false, None) => Ok(Vec::new()),
+        (true, Some(text)) => {
+            BASE64.decode(text).map_err(|e| bad(format!("the dictionary is no Base64: {e}")))
+        }
+        (true, None) => Err(bad("it has no dictionary")),
+        (false, Some(_)) => Err(bad(format!("compression '{}' has no dictionary", compression.method()))),
     }
 }
 
@@ -319,6 +339,7 @@ mod tests {
             fingerprint: Some("v1".into()),
             codec: None,
             compression: Compression::Zstd { level: 3 },
+            dictionary: Vec::new(),
             record_key: record_key("train", Some("v1")),
             sample_count: 3,
             payload_bytes: 30,
@@ -343,6 +364,35 @@ mod tests {
         let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(json["cache_id"], cache_id(&checksum));
         assert_eq!(json["checksum"], hex(&checksum));
+        assert_eq!(json.get("dictionary"), None);
+    }
+
+    #[test]
+    fn a_dictionary_goes_with_its_method_alone() {
+        let compression = Compression::ZstdDictionary { level: 3 };
+        for dictionary in [vec![], vec![0, 255, 7], vec![9; 100_000]] {
+            let manifest = Manifest { compression, dictionary, ..sample() };
+            let (bytes, checksum) = manifest.encode().unwrap();
+            assert_eq!(Manifest::decode(&bytes), Ok((manifest, checksum)));
+        }
+        let reworded = |manifest: &Manifest, from: &str, to: &str| {
+            let text = String::from_utf8(manifest.encode().unwrap().0).unwrap();
+            let (body, _) = text.split_at(text.len() - tail(&[0; 32]).len());
+            assert!(body.contains(from));
+            let body = body.replace(from, to).into_bytes();
+            let sealed = [&body, tail(blake3::hash(&body).as_bytes()).as_bytes()].concat();
+            Manifest::decode(&sealed).unwrap_err()
+        };
+        let with = Manifest { compression, dictionary: vec![1; 4], ..sample() };
+        for (from, to, why) in [
+            ("\"zstd-dictionary\"", "\"zstd\"", "compression 'zstd' has no dictionary"),
+            ("\"dictionary\": \"AQEBAQ==\"", "\"other\": 1", "it has no dictionary"),
+            ("AQEBAQ==", "AQEBA===", "no Base64"),
+            ("AQEBAQ==", "AQ EBAQ==", "no Base64"),
+        ] {
+            let error = reworded(&with, from, to);
+            assert!(error.kind() == ErrorKind::BadManifest && error.message().contains(why), "{error}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 pub mod checksum;
 pub mod compression;
+pub mod dictionary;
 pub mod index;
 pub mod manifest;
 pub mod names;

@@ -1,7 +1,10 @@
 //! One record: checksum, tag, length where compressed, stored bytes.
 
+use std::sync::Arc;
+
 use super::checksum::{Identity, RecordHasher, record_checksum};
 use super::compression::{self, Compression, Compressor, TAG_RAW};
+use super::dictionary::Dictionary;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Frame bytes before the stored bytes of a raw record.
@@ -55,12 +58,14 @@ pub fn append_packed(
 }
 
 /// What a cache allows its records to be; the same for all of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rules {
     /// The cache's record key.
     pub record_key: u64,
     /// The cache's compression: decides which tags can occur.
     pub compression: Compression,
+    /// What the compression needs to know, if it is one with a dictionary.
+    pub dictionary: Option<Arc<Dictionary>>,
     /// No payload is longer than the whole cache's payload bytes.
     pub max_payload_bytes: u64,
 }
@@ -70,12 +75,13 @@ pub struct Rules {
 pub struct Frame<'a> {
     expected: u64,
     identity: Identity,
+    dictionary: Option<&'a Dictionary>,
     stored: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
     /// Splits the bytes of one record. Lengths are checked against `rules` before they are used.
-    pub fn parse(rules: &Rules, sample_id: u64, record: &'a [u8]) -> Result<Self> {
+    pub fn parse(rules: &'a Rules, sample_id: u64, record: &'a [u8]) -> Result<Self> {
         let short = || bad(sample_id, format!("record has {} bytes, too few for its frame", record.len()));
         let (checksum, rest) = record.split_first_chunk::<8>().ok_or_else(short)?;
         let (&tag, rest) = rest.split_first().ok_or_else(short)?;
@@ -110,7 +116,8 @@ impl<'a> Frame<'a> {
             payload_bytes,
             stored_bytes: stored.len() as u64,
         };
-        Ok(Frame { expected: u64::from_le_bytes(*checksum), identity, stored })
+        let dictionary = rules.dictionary.as_deref();
+        Ok(Frame { expected: u64::from_le_bytes(*checksum), identity, dictionary, stored })
     }
 
     /// Length of the payload before compression.
@@ -134,7 +141,7 @@ impl<'a> Frame<'a> {
             out.copy_from_slice(self.stored);
             return Ok(());
         }
-        compression::decompress(self.identity.tag, self.stored, out)
+        compression::decompress(self.identity.tag, self.dictionary, self.stored, out)
             .map_err(|e| bad_kind(e.kind(), self.identity.sample_id, e.message().to_owned()))
     }
 }
@@ -243,25 +250,37 @@ mod tests {
     use proptest::prelude::*;
 
     fn rules(compression: Compression) -> Rules {
-        Rules { record_key: 77, compression, max_payload_bytes: 1 << 20 }
+        let dictionary = compression.has_dictionary().then(|| Arc::new(learnt()));
+        Rules { record_key: 77, compression, dictionary, max_payload_bytes: 1 << 20 }
+    }
+
+    fn learnt() -> Dictionary {
+        let payloads: Vec<String> = (0..300).map(|n| format!("{n} bottles of beer on the wall")).collect();
+        Dictionary::learn(payloads.iter().map(String::as_bytes)).unwrap()
     }
 
     fn pack(compression: Compression, sample: u64, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut compressor = Compressor::new(compression).unwrap();
+        let mut compressor = Compressor::new(compression, learnt().bytes()).unwrap();
         append_packed(77, sample, payload, compression, &mut compressor, &mut out).unwrap();
         out
     }
 
     fn unpack(compression: Compression, sample: u64, record: &[u8]) -> Result<Vec<u8>> {
-        let frame = Frame::parse(&rules(compression), sample, record)?;
+        let rules = rules(compression);
+        let frame = Frame::parse(&rules, sample, record)?;
         let mut out = vec![0; usize::try_from(frame.payload_bytes()).unwrap()];
         frame.unpack(&mut out)?;
         Ok(out)
     }
 
     fn methods() -> impl Strategy<Value = Compression> {
-        prop_oneof![Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd { level: 1 })]
+        prop_oneof![
+            Just(Compression::None),
+            Just(Compression::Lz4),
+            Just(Compression::Zstd { level: 1 }),
+            Just(Compression::ZstdDictionary { level: 1 })
+        ]
     }
 
     proptest! {
@@ -282,7 +301,8 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_refused() {
-        for method in [Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }] {
+        let zstd = [Compression::Zstd { level: 3 }, Compression::ZstdDictionary { level: 3 }];
+        for method in [Compression::None, Compression::Lz4].into_iter().chain(zstd) {
             let record = pack(method, 5, &[9; 100]);
             for bit in 0..record.len() * 8 {
                 let mut flipped = record.clone();
@@ -320,13 +340,17 @@ mod tests {
     fn a_payload_larger_than_the_cache_is_refused_before_allocation() {
         let mut record = pack(Compression::Lz4, 0, &[1; 100]);
         record[9..17].copy_from_slice(&u64::MAX.to_le_bytes());
-        let error = Frame::parse(&rules(Compression::Lz4), 0, &record).unwrap_err();
+        let rules = rules(Compression::Lz4);
+        let error = Frame::parse(&rules, 0, &record).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadRecord);
     }
 
     #[test]
     fn a_payload_that_its_stored_bytes_cannot_hold_is_refused_before_allocation() {
-        for (method, ratio) in [(Compression::Lz4, 255), (Compression::Zstd { level: 3 }, 32_768)] {
+        let dictionary = Compression::ZstdDictionary { level: 3 };
+        for (method, ratio) in
+            [(Compression::Lz4, 255), (Compression::Zstd { level: 3 }, 32_768), (dictionary, 32_768)]
+        {
             let rules = Rules { max_payload_bytes: u64::MAX, ..rules(method) };
             let mut record = pack(method, 0, &[1; 100]);
             let stored = (record.len() - PACKED_FRAME_BYTES) as u64;

@@ -79,7 +79,7 @@ impl Wanted<'_> {
     pub fn known_length(&self) -> Result<Option<usize>> {
         match self.cache.manifest().compression {
             Compression::None => self.payload_length().map(Some),
-            Compression::Lz4 | Compression::Zstd { .. } => Ok(None),
+            Compression::Lz4 | Compression::Zstd { .. } | Compression::ZstdDictionary { .. } => Ok(None),
         }
     }
 

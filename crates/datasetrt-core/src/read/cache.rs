@@ -12,6 +12,7 @@ use super::index::Index;
 use super::shards::{OpenShard, ShardFiles, check_size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::{Digest, FileHasher};
+use crate::format::dictionary::Dictionary;
 use crate::format::manifest::{self, Manifest};
 use crate::format::names;
 use crate::format::record::Rules;
@@ -100,8 +101,14 @@ impl Cache {
 
     /// The cache that a manifest describes.
     fn open_as(folder: PathBuf, options: ReadOptions, bytes: &[u8]) -> Result<Self> {
-        let (manifest, checksum) =
-            Manifest::decode(bytes).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))?;
+        let of_manifest = |e: Error| prefixed(&e, &folder, &folder.join(names::MANIFEST));
+        let (mut manifest, checksum) = Manifest::decode(bytes).map_err(of_manifest)?;
+        // It is in the reader's form from here on, and held once.
+        let dictionary = std::mem::take(&mut manifest.dictionary);
+        let dictionary = match manifest.compression.has_dictionary() {
+            true => Some(Arc::new(Dictionary::new(dictionary).map_err(of_manifest)?)),
+            false => None,
+        };
         check_shard_sizes(&folder, &manifest)?;
         let index = open_sized(&folder.join(names::INDEX), manifest.index.bytes)?;
         let located =
@@ -117,10 +124,11 @@ impl Cache {
         })?;
         Ok(Cache {
             id: manifest::cache_id(&checksum),
-            columns: columns(&manifest).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))?,
+            columns: columns(&manifest).map_err(of_manifest)?,
             rules: Rules {
                 record_key: manifest.record_key,
                 compression: manifest.compression,
+                dictionary,
                 max_payload_bytes: manifest.payload_bytes,
             },
             shards: ShardFiles::new(&folder, manifest.shards.len(), options.max_open_shards),

@@ -83,7 +83,7 @@ fn samples(mut stream: Stream) -> Vec<(u64, Vec<u8>)> {
 
 #[test]
 fn threads_prefetch_and_batches_do_not_change_what_is_delivered() {
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
+    for compression in [Compression::None, Compression::Lz4, Compression::ZstdDictionary { level: 1 }] {
         let root = tempfile::tempdir().unwrap();
         let dataset = open(&write(root.path(), 500, compression));
         let plain = samples(stream(&dataset, 0, 7, options(1, 0)));
@@ -205,7 +205,7 @@ fn noise(sample: usize, length: usize) -> Vec<u8> {
 
 #[test]
 fn columns_hold_the_bytes_of_the_plain_path() {
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
+    for compression in [Compression::None, Compression::Lz4, Compression::ZstdDictionary { level: 1 }] {
         let root = tempfile::tempdir().unwrap();
         let payloads: Vec<_> = (0..300).map(|sample| noise(sample, 1000)).collect();
         let dataset = write_payloads(root.path(), &payloads, compression);

@@ -15,6 +15,7 @@ mod recognise;
 mod segment;
 mod shards;
 mod staging;
+mod training;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use publish::Published;
 use chunk::{CHUNK_BYTES, CHUNK_RECORDS, Chunk, RecordInfo};
 use pipeline::Pipeline;
 use staging::Paths;
+use training::Training;
 
 use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::format::record;
@@ -50,6 +52,8 @@ pub struct Writer {
     cursor: Option<Cursor>,
     resumed: Resumed,
     pipeline: Option<Pipeline>,
+    /// The first chunks, while the compression learns from them.
+    training: Option<Training>,
     /// Released last, when nothing touches the folders any more.
     lock: Option<WriterLock>,
     pid: u32,
@@ -109,6 +113,14 @@ impl Writer {
         };
         let resumed = resumed(&*storage, &paths, shards)?;
         let pipeline = Pipeline::start(&options, Arc::clone(&storage), &paths, (shards, resumed.samples))?;
+        let training = match last {
+            // What is there already was compressed with it.
+            Some(segment) => {
+                pipeline.set_dictionary(segment.dictionary);
+                None
+            }
+            None => options.compression.has_dictionary().then(Training::default),
+        };
         Ok(Writer {
             storage,
             paths,
@@ -123,6 +135,7 @@ impl Writer {
             cursor: (resumed.samples > 0).then_some(resumed.cursor),
             resumed,
             pipeline: Some(pipeline),
+            training,
             lock: Some(lock),
             pid: std::process::id(),
             options,
@@ -207,7 +220,22 @@ impl Writer {
         }
         let frames = std::mem::replace(&mut self.frames, pipeline.recycled());
         let chunk = self.chunk(frames)?;
-        self.pipeline.as_ref().ok_or_else(closed)?.send(chunk, interrupted)
+        match &mut self.training {
+            None => self.pipeline.as_ref().ok_or_else(closed)?.send(chunk, interrupted),
+            Some(training) => match training.hold(chunk) {
+                true => self.learn(interrupted),
+                false => Ok(()),
+            },
+        }
+    }
+
+    /// Ends the training, if there is one, and lets go of what waited for it.
+    fn learn(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        let Some(training) = self.training.take() else { return Ok(()) };
+        let pipeline = self.pipeline.as_ref().ok_or_else(closed)?;
+        let (dictionary, chunks) = training.finish()?;
+        pipeline.set_dictionary(dictionary.bytes().to_vec());
+        chunks.into_iter().try_for_each(|chunk| pipeline.send(chunk, interrupted))
     }
 
     /// Where the columns come from an interrupted write, a source that has changed since is told so.
@@ -278,6 +306,7 @@ impl Writer {
 
     fn try_finish(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Published> {
         self.flush_unless(interrupted)?;
+        self.learn(interrupted)?;
         if self.samples == 0 {
             return Err(Error::new(
                 ErrorKind::Empty,
@@ -304,7 +333,13 @@ impl Writer {
 
     /// Lets an aborted writer store what it holds too, if that needs no waiting.
     fn keep_last_chunk(&mut self) {
-        if self.options.fingerprint.is_none() || self.records.is_empty() || self.pipeline.is_none() {
+        // What waits to be learnt from is not kept: a resumed write has to learn from all of it.
+        let learning = self.training.is_some();
+        if learning
+            || self.options.fingerprint.is_none()
+            || self.records.is_empty()
+            || self.pipeline.is_none()
+        {
             return;
         }
         let frames = std::mem::take(&mut self.frames);

@@ -1,8 +1,8 @@
 //! The threads of a writer: some encode chunks, one writes them in order.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ pub(super) struct Pipeline {
     encoders: Vec<JoinHandle<Result<()>>>,
     committer: Option<JoinHandle<Result<u64>>>,
     durable: Arc<AtomicU64>,
+    /// What records are compressed with; set before the first chunk comes.
+    dictionary: Arc<OnceLock<Vec<u8>>>,
     /// Set before the input ends, if the last shard is to be closed.
     complete: Arc<AtomicBool>,
     /// Disconnected once the last thread has ended.
@@ -53,6 +55,7 @@ impl Pipeline {
         let (running, ended) = bounded(0);
         let durable = Arc::new(AtomicU64::new(0));
         let complete = Arc::new(AtomicBool::new(false));
+        let dictionary = Arc::new(OnceLock::new());
         let shards = ShardWriter::new(storage, paths.clone(), key, options.max_shard_bytes, done);
         let mut pipeline = Pipeline {
             gate: Arc::clone(&gate),
@@ -61,21 +64,25 @@ impl Pipeline {
             encoders: Vec::new(),
             committer: None,
             durable: Arc::clone(&durable),
+            dictionary: Arc::clone(&dictionary),
             complete: Arc::clone(&complete),
             ended,
         };
         // Checksumming alone keeps up with a disk on one thread.
         let threads = match options.compression {
             Compression::None => 1,
-            Compression::Lz4 | Compression::Zstd { .. } => exec::threads_or_budget(options.threads)?,
+            Compression::Lz4 | Compression::Zstd { .. } | Compression::ZstdDictionary { .. } => {
+                exec::threads_or_budget(options.threads)?
+            }
         };
         let method = options.compression;
         for number in 0..threads {
             let (chunks, encoded, gate) = (chunks.clone(), encoded.clone(), Arc::clone(&gate));
-            let work = move || watched(&gate, || encode(&chunks, &encoded, &gate, key, method));
+            let dictionary = Arc::clone(&dictionary);
+            let work = move || watched(&gate, || encode(&chunks, &encoded, &gate, key, method, &dictionary));
             pipeline.encoders.push(exec::spawn(&format!("drt-encode-{number}"), work)?);
         }
-        let mut commit = Commit { shards, spent, durable, complete };
+        let mut commit = Commit { shards, spent, durable, dictionary, complete };
         let work = move || {
             // It ends after the encoders, or because something failed.
             let _running: Sender<()> = running;
@@ -83,6 +90,12 @@ impl Pipeline {
         };
         pipeline.committer = Some(exec::spawn("drt-write", work)?);
         Ok(pipeline)
+    }
+
+    /// Says what records are compressed with, before the first chunk: nothing, if this is not called.
+    pub(super) fn set_dictionary(&self, dictionary: Vec<u8>) {
+        // It is set once: a second one would not be what the first records were compressed with.
+        let _ = self.dictionary.set(dictionary);
     }
 
     /// A buffer that a written chunk no longer needs, or a new one.
@@ -167,10 +180,16 @@ fn encode(
     gate: &Gate,
     key: u64,
     method: Compression,
+    dictionary: &OnceLock<Vec<u8>>,
 ) -> Result<()> {
-    let mut compressor = Compressor::new(method)?;
+    let mut compressor = None;
     for chunk in chunks {
-        let chunk = chunk.encode(key, method, &mut compressor, &|| gate.check())?;
+        let compressor = match &mut compressor {
+            Some(compressor) => compressor,
+            // The dictionary is known now.
+            empty => empty.insert(Compressor::new(method, dictionary.get_or_init(Vec::new))?),
+        };
+        let chunk = chunk.encode(key, method, compressor, &|| gate.check())?;
         if encoded.send(chunk).is_err() {
             break;
         }
@@ -183,6 +202,7 @@ struct Commit {
     shards: ShardWriter,
     spent: Sender<Vec<u8>>,
     durable: Arc<AtomicU64>,
+    dictionary: Arc<OnceLock<Vec<u8>>>,
     complete: Arc<AtomicBool>,
 }
 
@@ -205,7 +225,7 @@ impl Commit {
             early.insert(chunk.sequence, chunk);
             while let Some(chunk) = early.remove(&next) {
                 gate.check()?;
-                self.shards.append(&chunk)?;
+                self.shards.append(&chunk, self.dictionary.get_or_init(Vec::new))?;
                 self.durable.store(self.shards.shards() - before, Ordering::Release);
                 gate.leave(chunk.gate_bytes);
                 // Nobody takes it after the end of the writer.
@@ -215,7 +235,7 @@ impl Commit {
         }
         gate.check()?;
         if self.complete.load(Ordering::Acquire) {
-            self.shards.close()?;
+            self.shards.close(self.dictionary.get_or_init(Vec::new))?;
             self.durable.store(self.shards.shards() - before, Ordering::Release);
         }
         Ok(self.shards.shards())

@@ -34,6 +34,7 @@ pub(super) fn publish(
     columns: &[(String, Option<ColumnType>)],
     shards: u64,
 ) -> Result<Published> {
+    let dictionary = segment(storage, paths, 0)?.dictionary;
     let (index, entries, payload_bytes) = write_index(storage, paths, shards)?;
     let (metadata, columns) = write_metadata(storage, paths, columns, shards)?;
     let manifest = Manifest {
@@ -41,6 +42,7 @@ pub(super) fn publish(
         fingerprint: options.fingerprint.clone(),
         codec: options.codec.clone(),
         compression: options.compression,
+        dictionary,
         record_key: record_key(&options.name, options.fingerprint.as_deref()),
         sample_count: entries.iter().map(|e| e.samples).sum(),
         payload_bytes,

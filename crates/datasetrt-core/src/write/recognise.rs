@@ -45,7 +45,7 @@ pub(super) fn journal(folder: &Folder) -> Result<Seen> {
     let mut seen = Seen::default();
     seen.add_all(folder, Place::Top, None, |name| match name {
         IDENTITY => Some(b"{\n  \"version\": "),
-        _ => ordinal(name, SEGMENT_SUFFIX).map(|_| &segment::MAGIC[..]),
+        _ => ordinal(name, SEGMENT_SUFFIX).map(|_| &segment::FAMILY[..]),
     })?;
     Ok(seen)
 }

@@ -10,8 +10,10 @@ use crate::format::manifest::ShardEntry;
 
 use super::chunk::Cursor;
 
-pub(super) const MAGIC: &[u8; 8] = b"DRTSEGM1";
-const FIELDS: usize = 6;
+/// How segments of all releases begin, so that what another one left is known as ours.
+pub(super) const FAMILY: &[u8; 7] = b"DRTSEGM";
+const MAGIC: &[u8; 8] = b"DRTSEGM2";
+const FIELDS: usize = 7;
 const FIXED: usize = 8 + FIELDS * 8 + 32;
 
 /// A durable shard: what the manifest and the index need to know of it, and where to go on after it.
@@ -20,6 +22,8 @@ pub(super) struct Segment {
     pub(super) entry: ShardEntry,
     pub(super) payload_bytes: u64,
     pub(super) cursor: Cursor,
+    /// What its records were compressed with, the same in all segments: a resumed write goes on with it.
+    pub(super) dictionary: Vec<u8>,
     /// End offset of each record.
     pub(super) ends: Vec<u64>,
     /// The shard's metadata rows as an Arrow IPC file.
@@ -28,7 +32,8 @@ pub(super) struct Segment {
 
 impl Segment {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FIXED + self.ends.len() * 8 + self.rows.len() + 8);
+        let mut out =
+            Vec::with_capacity(FIXED + self.dictionary.len() + self.ends.len() * 8 + self.rows.len() + 8);
         out.extend_from_slice(MAGIC);
         let fields: [u64; FIELDS] = [
             self.entry.bytes,
@@ -36,10 +41,12 @@ impl Segment {
             self.payload_bytes,
             self.cursor.item,
             self.cursor.samples,
+            self.dictionary.len() as u64,
             self.rows.len() as u64,
         ];
         fields.iter().for_each(|field| out.extend_from_slice(&field.to_le_bytes()));
         out.extend_from_slice(&self.entry.blake3);
+        out.extend_from_slice(&self.dictionary);
         self.ends.iter().for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
         out.extend_from_slice(&self.rows);
         let checksum = xxh3_64(&out);
@@ -69,15 +76,17 @@ impl Segment {
             *field = u64::from_le_bytes(*word);
             rest = others;
         }
-        let [bytes, samples, payload_bytes, item, item_samples, rows_bytes] = fields;
+        let [bytes, samples, payload_bytes, item, item_samples, dictionary_bytes, rows_bytes] = fields;
         let (digest, rest) = rest.split_first_chunk::<32>()?;
         let blake3: Digest = *digest;
+        let (dictionary, rest) = rest.split_at_checked(usize::try_from(dictionary_bytes).ok()?)?;
         let ends_bytes = usize::try_from(samples).ok()?.checked_mul(8)?;
         let (ends, rows) = rest.split_at_checked(ends_bytes)?;
         (rows.len() as u64 == rows_bytes).then(|| Segment {
             entry: ShardEntry { bytes, samples, blake3 },
             payload_bytes,
             cursor: Cursor { item, samples: item_samples },
+            dictionary: dictionary.to_vec(),
             ends: crate::format::index::decode_rows(ends),
             rows: rows.to_vec(),
         })
@@ -94,6 +103,7 @@ mod tests {
             entry: ShardEntry { bytes: 400, samples: 2, blake3: [3; 32] },
             payload_bytes: 9,
             cursor: Cursor { item: 4, samples: 1 },
+            dictionary: vec![8; 5],
             ends: vec![80, 336],
             rows: vec![1, 2, 3],
         };

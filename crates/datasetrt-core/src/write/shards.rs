@@ -51,13 +51,14 @@ impl ShardWriter {
         ShardWriter { storage, paths, record_key, max_shard_bytes, next_sample, shards, open: None }
     }
 
-    /// Appends every record of a chunk, closing shards where a limit asks for it.
-    pub(super) fn append(&mut self, chunk: &Chunk) -> Result<()> {
+    /// Appends every record of a chunk, closing shards where a limit asks for it. `dictionary` is what the records of
+    /// all chunks are compressed with.
+    pub(super) fn append(&mut self, chunk: &Chunk, dictionary: &[u8]) -> Result<()> {
         let mut first = 0;
         while first < chunk.records.len() {
             let count = self.fitting(chunk, first);
             if count == 0 {
-                self.close()?;
+                self.close(dictionary)?;
                 continue;
             }
             self.append_run(chunk, first, count)?;
@@ -120,7 +121,7 @@ impl ShardWriter {
     }
 
     /// Completes the open shard, if there is one: trailer, sync, then its segment, sync; the names of both, too.
-    pub(super) fn close(&mut self) -> Result<()> {
+    pub(super) fn close(&mut self, dictionary: &[u8]) -> Result<()> {
         let Some(mut shard) = self.open.take() else { return Ok(()) };
         let trailer = Trailer {
             records: shard.ends.len() as u64,
@@ -140,6 +141,7 @@ impl ShardWriter {
             },
             payload_bytes: shard.payload_bytes,
             cursor: shard.cursor,
+            dictionary: dictionary.to_vec(),
             ends: shard.ends,
             rows,
         };

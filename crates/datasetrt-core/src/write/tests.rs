@@ -79,7 +79,12 @@ fn a_published_cache_leaves_nothing_beside_it() {
 
 #[test]
 fn threads_and_compression_do_not_change_what_is_written_twice() {
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }] {
+    for compression in [
+        Compression::None,
+        Compression::Lz4,
+        Compression::Zstd { level: 3 },
+        Compression::ZstdDictionary { level: 3 },
+    ] {
         let roots: Vec<_> = [1, 3]
             .map(|threads| {
                 let root = tempfile::tempdir().unwrap();
@@ -112,6 +117,44 @@ fn an_interrupted_write_resumes_to_the_same_bytes() {
     let resumed = writer.resumed();
     assert!(resumed.samples > 0 && resumed.cursor == Cursor { item: resumed.samples - 1, samples: 1 });
     fill(&mut writer, resumed.samples..6000);
+    writer.finish().unwrap();
+    assert_eq!(files(root.path()), files(whole.path()));
+}
+
+#[test]
+fn a_resumed_write_goes_on_with_the_dictionary_that_the_first_learnt() {
+    let of = |root: &Path| WriteOptions {
+        compression: Compression::ZstdDictionary { level: 1 },
+        max_shard_bytes: 20_000,
+        queue_bytes: 1,
+        ..options(root, "a")
+    };
+    // Enough to learn from is there after the first third.
+    let push = |writer: &mut Writer, samples: std::ops::Range<u64>| {
+        for sample in samples {
+            let payload = format!("{{'sample': {sample}, 'label': {}}}", sample % 10).repeat(50);
+            if writer.push(payload.as_bytes(), &[], sample).unwrap() {
+                writer.flush().unwrap();
+            }
+        }
+    };
+    let whole = tempfile::tempdir().unwrap();
+    let mut writer = Writer::begin(of(whole.path()), Arc::new(Local)).unwrap();
+    push(&mut writer, 0..9000);
+    writer.finish().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    for (stop, resumed) in [(100, false), (1500, false), (6000, true)] {
+        let mut writer = Writer::begin(of(root.path()), Arc::new(Local)).unwrap();
+        let from = writer.resumed().samples;
+        push(&mut writer, from..stop);
+        writer.flush().unwrap();
+        writer.abort();
+        let writer = Writer::begin(of(root.path()), Arc::new(Local)).unwrap();
+        assert_eq!(writer.resumed().samples > 0, resumed, "{stop}");
+    }
+    let mut writer = Writer::begin(of(root.path()), Arc::new(Local)).unwrap();
+    let from = writer.resumed().samples;
+    push(&mut writer, from..9000);
     writer.finish().unwrap();
     assert_eq!(files(root.path()), files(whole.path()));
 }

@@ -176,7 +176,9 @@ pub(crate) fn caches() -> Vec<Sound> {
         folders.iter().map(|f| Sound::load(f.file_name().unwrap().to_str().unwrap(), f)).collect();
     assert!(caches.len() >= 9, "{} golden caches", caches.len());
     let root = scratch();
-    for compression in [Compression::Lz4, Compression::Zstd { level: 1 }] {
+    for compression in
+        [Compression::Lz4, Compression::Zstd { level: 1 }, Compression::ZstdDictionary { level: 1 }]
+    {
         let name = format!("{}-many-shards", compression.method());
         write(root.path(), &name, compression);
         caches.push(Sound::load(&name, &root.path().join(&name)));

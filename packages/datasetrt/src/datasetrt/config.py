@@ -85,9 +85,11 @@ class WriterConfig(_Config):
     """How a cache is written. Frozen; nothing here but compression and shard size changes what is stored.
 
     Args:
-        compression: ``"none"``, ``"lz4"`` or ``"zstd"``, for each payload on its own. A payload that does
-            not become smaller is stored as it is.
-        compression_level: 1 to 22, for zstd; None is zstd's own default.
+        compression: ``"none"``, ``"lz4"``, ``"zstd"`` or ``"zstd-dictionary"``, for each payload on its own.
+            A payload that does not become smaller is stored as it is. With a dictionary, which the write
+            learns from its first 4 MiB of payloads and stores in the cache (64 KiB), small payloads with
+            much in common become much smaller.
+        compression_level: 1 to 22, for zstd with a dictionary or without; None is zstd's own default, 3.
         max_shard_bytes: Largest shard file. A sample larger than that gets a shard of its own. An
             interrupted write resumes from its last whole shard, so smaller shards lose less.
         threads: Native threads that compress and checksum, at most 1024; None takes what the process may use.
@@ -107,7 +109,7 @@ class WriterConfig(_Config):
         268435456
     """
 
-    compression: Literal["none", "lz4", "zstd"] = "none"
+    compression: Literal["none", "lz4", "zstd", "zstd-dictionary"] = "none"
     compression_level: _Level | None = None
     max_shard_bytes: _Count = 256 * 1024 * 1024
     threads: _Threads | None = None
@@ -118,10 +120,10 @@ class WriterConfig(_Config):
 
     @model_validator(mode="after")
     def _level_needs_zstd(self) -> WriterConfig:
-        if self.compression_level is not None and self.compression != "zstd":
+        if self.compression_level is not None and self.compression in ("none", "lz4"):
             raise ValueError(
-                f"compression_level = {self.compression_level} goes with compression='zstd', "
-                f"not {self.compression!r}; leave it out"
+                f"compression_level = {self.compression_level} goes with compression='zstd' or "
+                f"'zstd-dictionary', not {self.compression!r}; leave it out"
             )
         return self
 

@@ -58,7 +58,7 @@ class CacheInfo:
         stored_bytes: Size of the shard files; index, metadata and manifest come on top.
         fingerprint: That of the source, if it had one.
         codec: Name of the codec that packed the payloads, if the source named one.
-        compression: ``"none"``, ``"lz4"`` or ``"zstd"``.
+        compression: ``"none"``, ``"lz4"``, ``"zstd"`` or ``"zstd-dictionary"``.
 
     Example:
         >>> import datasetrt as drt

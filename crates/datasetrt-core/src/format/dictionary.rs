@@ -1,0 +1,135 @@
+//! What Zstandard knows of a cache's payloads beforehand: learnt from the first of them.
+
+use std::fmt;
+
+use zstd::zstd_safe::DDict;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Longer dictionaries are refused unread.
+pub const MAX_DICTIONARY_BYTES: usize = 1 << 20;
+/// How long a dictionary becomes at most. Twice that made pickles of 1 KiB a thousandth smaller, and each reader holds one.
+const LEARNT_BYTES: usize = 64 << 10;
+/// Zstandard learns from no more of each sample.
+pub const LEARNT_FROM_EACH: usize = 128 << 10;
+
+/// A dictionary, ready for readers. The empty one is none.
+#[derive(Default)]
+pub struct Dictionary {
+    bytes: Vec<u8>,
+    decoder: Option<DDict<'static>>,
+}
+
+impl Dictionary {
+    /// The dictionary with this content.
+    ///
+    /// # Errors
+    ///
+    /// `bad-manifest` if it is too long, or is no dictionary.
+    pub fn new(bytes: Vec<u8>) -> Result<Self> {
+        if bytes.is_empty() {
+            return Ok(Dictionary::default());
+        }
+        if bytes.len() > MAX_DICTIONARY_BYTES {
+            return Err(bad(&format!("has {} bytes, more than {MAX_DICTIONARY_BYTES}", bytes.len())));
+        }
+        // What does not begin with the magic number would be taken for content.
+        if !bytes.starts_with(&MAGIC) {
+            return Err(bad("is none of Zstandard"));
+        }
+        let decoder = DDict::try_create(&bytes).ok_or_else(|| bad("cannot be used"))?;
+        Ok(Dictionary { bytes, decoder: Some(decoder) })
+    }
+
+    /// Learns from payloads; the same ones give the same dictionary. Too few of them, or ones that have nothing in
+    /// common, give the empty one.
+    ///
+    /// # Errors
+    ///
+    /// `bug` if what was learnt cannot be used.
+    pub fn learn<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Result<Self> {
+        let (mut all, mut lengths) = (Vec::new(), Vec::new());
+        for payload in payloads {
+            let (part, _) = payload.split_at(payload.len().min(LEARNT_FROM_EACH));
+            all.extend_from_slice(part);
+            lengths.push(part.len());
+        }
+        // It fails where there is too little to learn from, and says so in many ways.
+        let learnt = zstd::dict::from_continuous(&all, &lengths, LEARNT_BYTES).unwrap_or_default();
+        Dictionary::new(learnt).map_err(|e| Error::new(ErrorKind::Bug, e.message()))
+    }
+
+    /// The content.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What decompresses with it.
+    pub(super) fn decoder(&self) -> Option<&DDict<'static>> {
+        self.decoder.as_ref()
+    }
+}
+
+impl fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dictionary({} bytes)", self.bytes.len())
+    }
+}
+
+/// `ZSTD_MAGIC_DICTIONARY`, little-endian.
+const MAGIC: [u8; 4] = 0xec30_a437_u32.to_le_bytes();
+
+fn bad(why: &str) -> Error {
+    let message = format!("the dictionary in manifest.json {why}; rebuild the cache with on_stale='rebuild'");
+    Error::new(ErrorKind::BadManifest, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn payloads(count: usize) -> Vec<Vec<u8>> {
+        (0..count).map(|n| format!("the label of sample {n} is {}", n % 10).into_bytes()).collect()
+    }
+
+    #[test]
+    fn the_same_payloads_give_the_same_dictionary() {
+        let payloads = payloads(2000);
+        let learn = || Dictionary::learn(payloads.iter().map(Vec::as_slice)).unwrap();
+        assert!(learn().decoder().is_some());
+        assert_eq!(learn().bytes(), learn().bytes());
+    }
+
+    #[test]
+    fn what_nothing_can_be_learnt_from_gives_none() {
+        for payloads in [payloads(0), payloads(1), vec![Vec::new(); 100]] {
+            let learnt = Dictionary::learn(payloads.iter().map(Vec::as_slice)).unwrap();
+            assert_eq!(learnt.bytes(), b"");
+        }
+    }
+
+    #[test]
+    fn a_dictionary_has_a_largest_size() {
+        let mut bytes = MAGIC.to_vec();
+        bytes.resize(MAX_DICTIONARY_BYTES + 1, 0);
+        assert_eq!(Dictionary::new(bytes).unwrap_err().kind(), ErrorKind::BadManifest);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_dictionary_or_refused(bytes in prop::collection::vec(any::<u8>(), 1..200), real: bool, flip: prop::sample::Index) {
+            let mut bytes = [&MAGIC[..], &bytes].concat();
+            if real {
+                let payloads = payloads(500);
+                bytes = Dictionary::learn(payloads.iter().map(Vec::as_slice)).unwrap().bytes().to_vec();
+                let at = flip.index(bytes.len().min(300));
+                bytes[at] ^= 1;
+            }
+            if let Err(error) = Dictionary::new(bytes) {
+                prop_assert_eq!(error.kind(), ErrorKind::BadManifest);
+            }
+        }
+    }
+}
