@@ -684,7 +684,7 @@ def test_arrays_do_not_share_bytes_to_fill_the_memory() -> None:
     ],
 )
 def test_lengths_are_checked_before_memory_is_taken(program: bytes) -> None:
-    words = {0x8C: "cut off", 0x95: "cut off", 0x8B: "an integer has"}.get(program[0], "bytes are named")
+    words = {0x8C: "cut off", 0x95: "cut off", 0x8B: "an integer of"}.get(program[0], "bytes are named")
     assert words in refused(program)
 
 

@@ -6,6 +6,7 @@ import io
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,8 @@ def test_a_terminal_gets_one_line_that_is_written_over(monkeypatch: pytest.Monke
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    with watching(True, "train", None) as report:
+    with ExitStack() as ends:
+        report = watching(True, "train", None, ends)
         assert report is not None
         for samples in (10_000, 5):
             report(samples, 0, None)
@@ -65,10 +67,12 @@ def test_a_terminal_gets_one_line_that_is_written_over(monkeypatch: pytest.Monke
 def test_elsewhere_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in (io.StringIO(), None):
         monkeypatch.setattr(sys, "stderr", stream)
-        with watching(True, "train", 10) as report:
+        with ExitStack() as ends:
+            report = watching(True, "train", 10, ends)
             assert report is None
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with watching(False, "train", 10) as report:
+    with ExitStack() as ends:
+        report = watching(False, "train", 10, ends)
         assert report is None
 
 

@@ -1,5 +1,6 @@
 //! Samples that were read together.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -8,6 +9,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, Schema};
 use datasetrt_core::metadata::TableSource as _;
 use datasetrt_core::read::Dataset;
+use datasetrt_core::store::file::zeroed;
 use datasetrt_core::stream::Batch;
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -81,7 +83,8 @@ impl SampleBatch {
             rows.buffer.get().to_arrow()
         } else {
             // Arrow's values follow each other without gaps, so aligned payloads have to be moved together.
-            let mut dense = vec![0; lengths.iter().sum()];
+            let total: usize = lengths.iter().sum();
+            let mut dense = zeroed(total as u64, Path::new("the batch's payloads")).or_raise(py)?;
             let mut rest = dense.as_mut_slice();
             for (at, length) in lengths.iter().enumerate() {
                 let Some((out, others)) = rest.split_at_mut_checked(*length) else { break };
@@ -153,7 +156,7 @@ impl SampleBatch {
     }
 
     /// Column name to NumPy array of shape ``(len(batch),)``: bool, int64, float64, or objects (str or
-    /// None). A column with missing values anywhere in the dataset is a masked array.
+    /// None). A column of bools or numbers with missing values anywhere in the dataset is a masked array.
     ///
     /// Example:
     ///     >>> import datasetrt as drt

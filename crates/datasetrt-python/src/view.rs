@@ -171,12 +171,16 @@ impl View {
         Ok(hex(&py.detach(|| self.dataset.fingerprint()).or_raise(py)?))
     }
 
-    /// The codec that all caches name; none if they differ or name none.
+    /// The codecs of the caches that rows come from, each once; None among them where a cache names none.
     #[getter]
-    fn codec(&self) -> Option<String> {
-        let mut codecs = self.dataset.caches().iter().map(|c| c.manifest().codec.as_ref());
-        let first = codecs.next()??;
-        codecs.all(|codec| codec == Some(first)).then(|| first.clone())
+    fn codecs(&self, py: Python<'_>) -> Vec<Option<String>> {
+        let mut found: Vec<Option<String>> = Vec::new();
+        for cache in py.detach(|| self.dataset.caches_of_rows()) {
+            if !found.contains(&cache.manifest().codec) {
+                found.push(cache.manifest().codec.clone());
+            }
+        }
+        found
     }
 
     #[getter]

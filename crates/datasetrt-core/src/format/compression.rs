@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use zstd::zstd_safe::DCtx;
 
 use super::dictionary::Dictionary;
+use super::record::{no_memory, reserve};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How a cache's records are compressed.
@@ -143,11 +144,34 @@ impl Compressor {
         // The frame of a compressed record is 8 bytes longer than that of a raw one.
         let smaller = |packed: Vec<u8>| (packed.len() + 8 < payload.len()).then_some(packed);
         match (self.method, &mut self.zstd) {
-            (Compression::Lz4, _) => Ok(smaller(lz4_flex::block::compress(payload))),
-            (_, Some(zstd)) => Ok(smaller(zstd.compress(payload).map_err(failed)?)),
+            (Compression::Lz4, _) => {
+                let mut packed = room(lz4_flex::block::get_maximum_output_size(payload.len()))?;
+                let length = lz4_flex::block::compress_into(payload, &mut packed);
+                packed.truncate(length.map_err(|e| failed(std::io::Error::other(e)))?);
+                Ok(smaller(packed))
+            }
+            (_, Some(zstd)) => {
+                let mut packed = room(zstd::zstd_safe::compress_bound(payload.len()))?;
+                let length = zstd.compress_to_buffer(payload, &mut packed[..]);
+                packed.truncate(length.map_err(|e| of_zstd(e, payload.len()))?);
+                Ok(smaller(packed))
+            }
             _ => Ok(None),
         }
     }
+}
+
+/// Room for a compressed payload.
+fn room(bytes: usize) -> Result<Vec<u8>> {
+    let mut packed = Vec::new();
+    reserve(&mut packed, bytes)?;
+    packed.resize(bytes, 0);
+    Ok(packed)
+}
+
+/// Zstandard allocates by itself, and says so only in words.
+fn of_zstd(source: std::io::Error, bytes: usize) -> Error {
+    if source.to_string().contains("llocat") { no_memory(bytes) } else { failed(source) }
 }
 
 fn failed(source: std::io::Error) -> Error {

@@ -13,10 +13,28 @@ pub const RAW_FRAME_BYTES: usize = 9;
 pub const PACKED_FRAME_BYTES: usize = RAW_FRAME_BYTES + 8;
 
 /// Appends `payload` as a raw record whose checksum [`seal_raw`] fills in later.
-pub fn append_unsealed(payload: &[u8], out: &mut Vec<u8>) {
-    out.reserve(RAW_FRAME_BYTES + payload.len());
+///
+/// # Errors
+///
+/// `io` where memory does not suffice; nothing is appended then.
+pub fn append_unsealed(payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    reserve(out, RAW_FRAME_BYTES.saturating_add(payload.len()))?;
     out.extend_from_slice(&[0; RAW_FRAME_BYTES]);
     out.extend_from_slice(payload);
+    Ok(())
+}
+
+/// Room for so many more bytes, or a typed error where memory does not suffice.
+pub(crate) fn reserve(out: &mut Vec<u8>, bytes: usize) -> Result<()> {
+    out.try_reserve(bytes).map_err(|_| no_memory(bytes))
+}
+
+/// The error where memory does not suffice to write.
+pub(super) fn no_memory(bytes: usize) -> Error {
+    let message = format!(
+        "not enough memory for {bytes} more bytes of records; free memory, write smaller samples, or lower queue_bytes"
+    );
+    Error::new(ErrorKind::Io, message)
 }
 
 /// Fills in the checksum of a raw record in place.
@@ -39,7 +57,7 @@ pub fn append_packed(
 ) -> Result<()> {
     let Some(stored) = compressor.compress(payload)? else {
         let start = out.len();
-        append_unsealed(payload, out);
+        append_unsealed(payload, out)?;
         seal_raw(record_key, sample_id, &mut out[start..]);
         return Ok(());
     };
@@ -50,6 +68,7 @@ pub fn append_packed(
         payload_bytes: payload.len() as u64,
         stored_bytes: stored.len() as u64,
     };
+    reserve(out, PACKED_FRAME_BYTES + stored.len())?;
     out.extend_from_slice(&record_checksum(identity, &stored).to_le_bytes());
     out.push(method.tag());
     out.extend_from_slice(&identity.payload_bytes.to_le_bytes());

@@ -114,14 +114,16 @@ pub(super) fn unknown_field(sample: u64, field: &str, value: &Value<'_>, columns
 pub(super) fn wrong_type(sample: u64, field: &str, ty: ColumnType, value: &Value<'_>) -> Error {
     let wanted = value.column_type().map_or("str", ColumnType::python);
     let field = quote(field);
-    refuse(
-        sample,
-        &format!(
-            "field {field} is {} but got {}; declare schema={{{field}: {wanted}}} or convert the value",
-            ty.name(),
-            describe(value),
+    // Ints become floats; no other values of a column become those of another one.
+    let cure = match (ty, value) {
+        (ColumnType::Int64, Value::Float(_)) => {
+            format!("declare schema={{{field}: float}} or convert the value")
+        }
+        _ => format!(
+            "convert the value, or declare schema={{{field}: {wanted}}} if all samples have such values"
         ),
-    )
+    };
+    refuse(sample, &format!("field {field} is {} but got {}; {cure}", ty.name(), describe(value)))
 }
 
 pub(super) fn inexact_float(sample: u64, field: &str, value: i64) -> Error {

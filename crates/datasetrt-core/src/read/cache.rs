@@ -286,12 +286,17 @@ fn read_manifest(folder: &Path) -> Result<Vec<u8>> {
     for _ in 0..MOST_REBUILDS {
         // A cache may have come into this place, or gone from it, while the path was followed: it is followed
         // again before the folder is said to have none.
-        match &found {
-            Err(e) if e.kind() == ErrorKind::MissingFile && folder.is_dir() => found = ReadFile::open(&path),
-            _ => break,
+        let explained = match &found {
+            Err(e) if e.kind() == ErrorKind::MissingFile && folder.is_dir() => None,
+            Err(e) => explain_missing(folder, e),
+            Ok(_) => break,
+        };
+        match explained {
+            Some(error) => return Err(error),
+            None => found = ReadFile::open(&path),
         }
     }
-    let file = found.map_err(|e| explain_missing(folder, e))?;
+    let file = found.map_err(|e| explain_missing(folder, &e).unwrap_or(e))?;
     if file.bytes() > manifest::MAX_BYTES {
         let message = format!(
             "{} has {} bytes, a manifest has at most {}",
@@ -304,19 +309,20 @@ fn read_manifest(folder: &Path) -> Result<Vec<u8>> {
     file.read_all()
 }
 
-/// Why there is no manifest: nothing at the path, an unfinished write, or some other folder.
-fn explain_missing(folder: &Path, error: Error) -> Error {
+/// Why there is no manifest: nothing at the path, an unfinished write, or some other folder. None where it has one
+/// by now.
+fn explain_missing(folder: &Path, error: &Error) -> Option<Error> {
     if error.kind() != ErrorKind::MissingFile {
-        return error;
+        return Some(error.clone());
     }
     let shown = folder.display();
     let (kind, message) = match std::fs::metadata(folder) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => (ErrorKind::NotFound, not_found(folder)),
-        Err(e) => return Error::io("open", folder, &e),
+        Err(e) => return Some(Error::io("open", folder, &e)),
         Ok(found) if !found.is_dir() => {
             (ErrorKind::NotACache, format!("{shown} is a file; give the folder of a cache"))
         }
-        Ok(_) if folder.join(names::MANIFEST).symlink_metadata().is_ok() => return error,
+        Ok(_) if folder.join(names::MANIFEST).symlink_metadata().is_ok() => return None,
         Ok(_) if folder.join(names::INDEX).exists() || folder.join(names::SHARDS).exists() => (
             ErrorKind::Unfinished,
             format!(
@@ -328,7 +334,7 @@ fn explain_missing(folder: &Path, error: Error) -> Error {
             format!("{shown} is not a cache: it has no manifest.json; give root/NAME of a cache"),
         ),
     };
-    Error::new(kind, message).at_path(folder)
+    Some(Error::new(kind, message).at_path(folder))
 }
 
 fn not_found(folder: &Path) -> String {

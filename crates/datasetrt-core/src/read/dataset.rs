@@ -50,6 +50,34 @@ impl Dataset {
         &self.caches
     }
 
+    /// The caches that rows of this table come from, in their order; all of them if it has no row.
+    pub fn caches_of_rows(&self) -> Vec<&Arc<Cache>> {
+        let cache_of = |global: u64| self.set.locate(global).map(|(cache, _)| cache);
+        let mut has_rows = vec![false; self.caches.len()];
+        match &self.selection.rows {
+            _ if self.is_empty() || has_rows.len() == 1 => has_rows.fill(true),
+            Rows::All => has_rows.fill(true),
+            Rows::Range { start, len } => {
+                // Each cache has a row.
+                if let (Some(first), Some(last)) = (cache_of(*start), cache_of(start + len - 1)) {
+                    has_rows.get_mut(first..=last).unwrap_or_default().fill(true);
+                }
+            }
+            Rows::Explicit(rows) => {
+                let mut left = has_rows.len();
+                for global in rows.iter() {
+                    if let Some(known) = cache_of(*global).and_then(|cache| has_rows.get_mut(cache)) {
+                        left -= usize::from(!std::mem::replace(known, true));
+                    }
+                    if left == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        self.caches.iter().zip(has_rows).filter(|(_, has)| *has).map(|(cache, _)| cache).collect()
+    }
+
     /// The caches as one list of rows.
     pub fn set(&self) -> &Arc<CacheSet> {
         &self.set

@@ -58,7 +58,8 @@ impl Chunk {
             self.seal(record_key);
             return Ok(self);
         }
-        let mut packed = Vec::with_capacity(self.frames.len() / 2);
+        let mut packed = Vec::new();
+        record::reserve(&mut packed, self.frames.len() / 2)?;
         let mut start = 0;
         for (sample, info) in (self.first_sample..).zip(&mut self.records) {
             proceed()?;

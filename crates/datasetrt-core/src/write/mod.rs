@@ -173,11 +173,13 @@ impl Writer {
         if self.pipeline.is_none() {
             return Err(closed());
         }
+        // First: a sample for which there is no memory changes nothing.
+        record::reserve(&mut self.frames, record::RAW_FRAME_BYTES.saturating_add(payload.len()))?;
         let before = self.rows.byte_size();
         self.rows.push(self.samples, row).map_err(|error| self.of_resumed(error))?;
         // A row's own size, whatever chunk it is in: shards end at the same sample in a resumed write.
         let row_bytes = self.rows.byte_size().saturating_sub(before) as u64;
-        record::append_unsealed(payload, &mut self.frames);
+        record::append_unsealed(payload, &mut self.frames)?;
         let cursor = match self.cursor {
             Some(last) if last.item == item => Cursor { item, samples: last.samples + 1 },
             _ => Cursor { item, samples: 1 },

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import datasetrt as drt
-from datasetrt.wording import a_type
+from datasetrt.wording import a_type, note
 
 from ._arrays import aligned, aligned_empty
 from ._dtypes import DtypePolicy, check_numeric, narrowed
@@ -187,7 +187,7 @@ def decoded_sample(decode: Decode, sample: drt.CachedSample) -> Any:
     except StopIteration as error:
         raise _stopped(f"sample {sample.sample_id} of cache {sample.cache_id}") from error
     except Exception as error:
-        error.add_note(f"while decoding sample {sample.sample_id} of cache {sample.cache_id}")
+        note(error, f"while decoding sample {sample.sample_id} of cache {sample.cache_id}")
         raise
 
 
@@ -231,7 +231,7 @@ def _each(
     except StopIteration as error:
         raise _stopped(sample_name(batch, len(results))) from error
     except Exception as error:
-        error.add_note(f"while decoding {sample_name(batch, len(results))}")
+        note(error, f"while decoding {sample_name(batch, len(results))}")
         raise
     return results
 
@@ -244,7 +244,7 @@ def _explained(batch: drt.SampleBatch, function: Callable[[drt.SampleBatch], Any
     except StopIteration as error:
         raise _stopped(place) from error
     except Exception as error:
-        error.add_note(f"while decoding {place}")
+        note(error, f"while decoding {place}")
         raise
 
 

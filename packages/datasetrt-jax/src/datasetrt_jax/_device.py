@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import datasetrt as drt
-from datasetrt.wording import a_type
+from datasetrt.wording import a_type, note
 
 from ._ahead import Ahead
 from ._batches import BatchIterator
@@ -285,5 +285,5 @@ def _transformed(transform: Callable[[Batch], Batch], batch: Batch, epoch: int, 
             f"StopIteration was raised while transforming the batch of step {step} of epoch {epoch}"
         ) from error
     except Exception as error:
-        error.add_note(f"while transforming the batch of step {step} of epoch {epoch}")
+        note(error, f"while transforming the batch of step {step} of epoch {epoch}")
         raise

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 import datasetrt as drt
-from datasetrt.wording import a_type
+from datasetrt.wording import a_type, note
 
 from ._checks import choice, column_name, column_names, decoder, flag, invalid, mapping
 from ._collate import collate
@@ -264,5 +264,5 @@ def _made(decode: Callable[[Any], Any], part: Any, sample_id: int, cache_id: str
         place = f"while decoding sample {sample_id} of cache {cache_id}"
         raise RuntimeError(f"StopIteration was raised {place}") from error
     except Exception as error:
-        error.add_note(f"while decoding sample {sample_id} of cache {cache_id}")
+        note(error, f"while decoding sample {sample_id} of cache {cache_id}")
         raise

@@ -138,7 +138,8 @@ def _path_text(value: object) -> str | None:
         path = os.fspath(value)
     except TypeError:  # Its __fspath__ gave something else than a path.
         return None
-    return path if isinstance(path, str) else None
+    # A plain one: pathlib and others take the text of a subclass, such as an Enum's, which may be another.
+    return str.__str__(path) if isinstance(path, str) else None
 
 
 def refuse_masked(what: str, values: object) -> None:
@@ -198,4 +199,5 @@ def unicode_text(what: str, value: str) -> str:
             f"{what} = {shown(value)} has the lone surrogate {found} at character {error.start}, which UTF-8 "
             "cannot hold; give valid Unicode"
         ) from None
-    return value
+    # A plain one: the text of a subclass, such as an Enum's, need not be what it is made of.
+    return str.__str__(value)

@@ -263,8 +263,8 @@ class CachedDataset(Loadable[T_co]):
                 (such as Date, Datetime, Duration, Decimal, List, Struct or Binary) stay in :attr:`metadata`
                 alone: cast to numbers or text what samples shall have. A column of the type Null, which has
                 no value, becomes one of String, or of its stored type. Polars' Int128, UInt128, Object, and
-                Null within other types are refused. A table of another library is taken through its Arrow
-                stream.
+                Null within other types are refused, and so are unsigned integers above 2**63 - 1. A table of
+                another library is taken through its Arrow stream.
 
         Raises:
             InvalidInputError: It is no table, breaks a rule, or has no row; names row, column and value.
@@ -427,7 +427,7 @@ class CachedDataset(Loadable[T_co]):
 
     @property
     def caches(self) -> tuple[CacheInfo, ...]:
-        """The caches whose rows these are, as their manifests describe them.
+        """The caches that were opened, as their manifests describe them; a view may have no row of some.
 
         Example:
             >>> import datasetrt as drt
@@ -464,14 +464,20 @@ class CachedDataset(Loadable[T_co]):
 
     @property
     def codec(self) -> str | None:
-        """Name of the codec that packed the payloads, if the sources named one.
+        """Name of the codec that packed the payloads of these rows, if their sources named one and the same.
 
         Example:
             >>> import datasetrt as drt
             >>> drt.testing.tiny_dataset().codec is None
             True
         """
-        return self._view.codec
+        packed = self._view.codecs
+        return packed[0] if len(packed) == 1 else None
+
+    @property
+    def _codecs(self) -> list[str]:
+        """Every codec that packed rows of this view."""
+        return [name for name in self._view.codecs if name is not None]
 
     @property
     def config(self) -> ReaderConfig:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TextIO, TypeAlias
 
@@ -48,25 +48,21 @@ class Progress:
 Report: TypeAlias = Callable[[int, int, float | None], None]
 
 
-@contextmanager
 def watching(
-    progress: bool | Callable[[Progress], None], name: str, total: int | None
-) -> Iterator[Report | None]:
-    """A function to report to while a source is written, or None where nobody looks.
+    progress: bool | Callable[[Progress], None], name: str, total: int | None, ends: ExitStack
+) -> Report | None:
+    """A function to report to while a source is written, until ``ends`` does; None where nobody looks.
 
     Reports go to ``progress`` where it is a function, to a line on standard error where it is True and
     standard error is a terminal, and nowhere else. What the function raises ends the write.
     """
     if callable(progress):
-        yield _reporter(progress, name, total)
-    elif progress and sys.stderr is not None and sys.stderr.isatty():
+        return _reporter(progress, name, total)
+    if progress and sys.stderr is not None and sys.stderr.isatty():
         bar = _Bar(sys.stderr)
-        try:
-            yield _reporter(bar.show, name, total)
-        finally:
-            bar.end()
-    else:
-        yield None
+        ends.callback(bar.end)
+        return _reporter(bar.show, name, total)
+    return None
 
 
 def _reporter(receive: Callable[[Progress], None], name: str, total: int | None) -> Report:

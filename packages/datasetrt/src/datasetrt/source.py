@@ -13,7 +13,7 @@ import numpy as np
 from ._core import check_source
 from .checks import COUNTABLE, invalid, nameable, unicode_text
 from .errors import InvalidInputError
-from .wording import a_type, shown
+from .wording import a_type, note, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -197,7 +197,7 @@ class Description:
                 if name is None
                 else f"the name of a source is {shown(name)}; give a str"
             )
-        nameable("the name of a source", unicode_text("the name of a source", name))
+        name = nameable("the name of a source", unicode_text("the name of a source", name))
         fingerprint = _text(name, "fingerprint", getattr(source, "fingerprint", None))
         codec = _codec_name(name, getattr(source, "codec", None))
         check_source(name, fingerprint=fingerprint, codec=codec)
@@ -282,7 +282,7 @@ def map_here(source: MapSource[Any], start_item: int) -> Generator[tuple[int, Ca
         except GeneratorExit:
             raise
         except BaseException as error:
-            error.add_note(f"while item {index} of source {source.name!r} was being processed")
+            note(error, f"while item {index} of source {source.name!r} was being processed")
             raise
 
 
@@ -309,7 +309,7 @@ def item_at(source: MapSource[Any], index: int) -> object:
     try:
         return source.items[index]
     except BaseException as error:
-        error.add_note(f"while item {index} of source {source.name!r} was being looked up")
+        note(error, f"while item {index} of source {source.name!r} was being looked up")
         raise
 
 

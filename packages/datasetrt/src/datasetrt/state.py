@@ -78,6 +78,8 @@ def checked_state(state: object, fingerprint: str, sampler: SamplerState, length
 
 def _check_version(state: Mapping[object, object]) -> None:
     version = state.get("version")
+    if version is None:
+        raise _bad("the state has no version; give the dict of state_dict() as it was saved")
     if type(version) is not int or version != _VERSION:
         raise _bad(
             f"the state has version {shown(version)}, and this release reads version {_VERSION}; "

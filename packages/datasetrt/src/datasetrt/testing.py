@@ -16,6 +16,7 @@ from ._core import SampleBatch
 from .checks import count
 from .config import WriterConfig
 from .dataset import CachedDataset
+from .errors import StaleCacheError
 from .source import CacheInput, MapSource
 from .writer import cache
 
@@ -35,6 +36,7 @@ def tiny_dataset(samples: int = 10, *, root: str | os.PathLike[str] | None = Non
 
     Raises:
         InvalidInputError: ``samples`` is no whole number, or out of range.
+        StaleCacheError: ``root`` has such a cache with another number of samples; give another folder.
 
     Example:
         >>> import datasetrt as drt
@@ -44,7 +46,15 @@ def tiny_dataset(samples: int = 10, *, root: str | os.PathLike[str] | None = Non
     """
     samples = count("samples", samples)
     source = MapSource("tiny", range(samples), _tiny_sample, fingerprint=f"tiny {samples}")
-    return cache(source, _temporary_folder() if root is None else root, config=WriterConfig(progress=False))
+    folder = _temporary_folder() if root is None else root
+    try:
+        return cache(source, folder, config=WriterConfig(progress=False))
+    except StaleCacheError as error:
+        raise StaleCacheError(
+            f"{error.path} has another number of samples than {samples}; give another root, or remove it",
+            kind=error.kind,
+            path=error.path,
+        ) from None
 
 
 def _tiny_sample(number: int) -> CacheInput:
@@ -124,7 +134,9 @@ def assert_resumes(make: Callable[[], Resumable], *, epochs: int = 2) -> None:
         )
         for later, (found, expected) in enumerate(zip(rest, items[step:], strict=True)):
             place = f"restored after step {step} from {state}: step {step + later}"
-            assert _same(found, expected), f"{place} gave {found!r}, not {expected!r}"
+            assert _same(found, expected), (
+                f"{place} gave {found!r}, not {expected!r}{_differing(found, expected)}"
+            )
 
 
 def _taken(loader: Resumable, most: int) -> list[Any]:
@@ -156,6 +168,13 @@ def _same(found: Any, expected: Any) -> bool:
             ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes() and ours.shape == theirs.shape
         )
     return bool(found == expected)
+
+
+def _differing(found: Any, expected: Any) -> str:
+    """Which rows two batches have, where their texts do not tell them apart."""
+    if not (isinstance(found, SampleBatch) and isinstance(expected, SampleBatch)):
+        return ""
+    return f": rows {found.indices.tolist()}, not {expected.indices.tolist()}"
 
 
 def _described(batch: SampleBatch) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import codecs
 from .checks import COUNTABLE, MOST_COLUMNS, flag, invalid, whole
-from .wording import a_type, shown
+from .wording import a_type, note, shown
 
 if TYPE_CHECKING:
     from ._core import CachedSample, Order, SampleBatch
@@ -86,7 +86,7 @@ class Assembly:
         except StopIteration as error:
             raise _stopped(_place(drawn.sample, drawn.position, drawn.epoch)) from error
         except BaseException as error:
-            error.add_note(_place(drawn.sample, drawn.position, drawn.epoch))
+            note(error, _place(drawn.sample, drawn.position, drawn.epoch))
             raise
 
     def _each(self, batch: SampleBatch, order: Order) -> list[Any]:
@@ -106,7 +106,7 @@ class Assembly:
         except StopIteration as error:
             raise _stopped(_place_in(batch, len(results))) from error
         except BaseException as error:
-            error.add_note(_place_in(batch, len(results)))
+            note(error, _place_in(batch, len(results)))
             raise
         return results
 
@@ -182,7 +182,7 @@ def _whole(doing: str, function: Callable[[Any], Any], argument: Any, batch: Sam
     except StopIteration as error:
         raise _stopped(_batch_place(doing, batch)) from error
     except BaseException as error:
-        error.add_note(_batch_place(doing, batch))
+        note(error, _batch_place(doing, batch))
         raise
 
 

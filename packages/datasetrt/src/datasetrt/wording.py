@@ -1,10 +1,11 @@
-"""Words of messages, for this package and for those of authors who build on it."""
+"""Words of messages and notes, for this package and for those of authors who build on it."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
-__all__ = ["a_type", "shown", "with_article"]
+__all__ = ["a_type", "note", "shown", "with_article"]
 
 #: A value in a message takes about this many characters.
 _SHOWN_CHARACTERS = 80
@@ -65,3 +66,26 @@ def shown(value: object, most: int = _SHOWN_CHARACTERS) -> str:
         return f"<{type(value).__name__}>"
     text = " ".join(text.encode(errors="backslashreplace").decode().split())
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an exception, or leave it as it is where its class takes none.
+
+    Args:
+        error: Anything that was raised.
+        text: What to say beside it, such as the sample that was being processed.
+
+    Example:
+        >>> from datasetrt import wording
+        >>> error = ValueError("no label")
+        >>> wording.note(error, "while sample 3 was being read")
+        >>> error.__notes__
+        ['while sample 3 was being read']
+    """
+    try:
+        error.add_note(text)
+    except Exception:  # noqa: BLE001 - the user's own class may refuse in any way, as frozen dataclasses do
+        with suppress(Exception):
+            found = getattr(error, "__notes__", None)
+            notes = list(found) if isinstance(found, list | tuple) else []
+            BaseException.__setattr__(error, "__notes__", [*notes, text])

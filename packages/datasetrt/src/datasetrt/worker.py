@@ -14,7 +14,7 @@ from typing import Any
 from .checks import invalid
 from .payload import refusal
 from .source import CacheInput, outputs_of
-from .wording import a_type
+from .wording import a_type, note
 
 #: Samples of this many bytes are sent without waiting for the end of the chunk.
 PART_BYTES = 1 << 20
@@ -36,8 +36,8 @@ class Failure:
         """The exception as it was raised, with notes that say where."""
         error: BaseException = pickle.loads(self.packed)
         if self.item is not None:
-            error.add_note(f"while item {self.item} of source {source!r} was being processed")
-        error.add_note(f"in a worker process:\n{self.text}")
+            note(error, f"while item {self.item} of source {source!r} was being processed")
+        note(error, f"in a worker process:\n{self.text}")
         return error
 
 

@@ -7,25 +7,19 @@ or any process that a source forks, would so keep others from writing after its 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 
 #: The descriptors that hold the locks of this process, with the device and the inode of their files.
 _held: dict[int, tuple[int, int]] = {}
 
 
-@contextmanager
-def left_by_children(descriptor: int | None) -> Iterator[None]:
-    """Have each child that is forked meanwhile leave the lock."""
-    if descriptor is None:  # Without a lock there is nothing to leave.
-        yield
+def left_by_children(descriptor: int | None, ends: ExitStack) -> None:
+    """Have each child leave the lock that is forked until ``ends`` does."""
+    if descriptor is None:
         return
     if file := _file(descriptor):
         _held[descriptor] = file
-    try:
-        yield
-    finally:
-        _held.pop(descriptor, None)
+        ends.callback(_held.pop, descriptor, None)
 
 
 def _file(descriptor: int) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -30,7 +30,7 @@ from .preflight import check_workers
 from .progress import INTERVAL_SECONDS, Report, watching
 from .reports import CacheReport
 from .source import CacheInput, CacheSource, Description, MapSource, item_count, map_here
-from .wording import a_type, shown
+from .wording import a_type, note, shown
 from .write_lock import left_by_children
 
 _log = logging.getLogger("datasetrt")
@@ -74,7 +74,7 @@ def write_cache(
     description = Description.of(source)
     config = _checked_config(config)
     begin = time.monotonic()
-    folder = path_of("root", root)
+    folder = _absolute(path_of("root", root))
     writer = _begin(source, description, folder, config, replace=False)
     return _run(writer, source, description, folder, config, begin)
 
@@ -126,7 +126,7 @@ def cache(
     """
     choice("on_stale", on_stale, ("error", "rebuild", "reuse"))
     config = _checked_config(config)
-    folder = path_of("root", root)
+    folder = _absolute(path_of("root", root))
     sources = _listed(source_or_sources)
     descriptions = [Description.of(source) for source in sources]
     _refuse_duplicates(descriptions)
@@ -138,11 +138,20 @@ def cache(
         except Exception as error:
             if len(sources) == 1:
                 raise
-            error.add_note(f"source {description.name!r}")
+            note(error, f"source {description.name!r}")
             failures.append(error)
     if failures:
         raise ExceptionGroup(f"{len(failures)} of {len(sources)} sources failed", failures)
     return CachedDataset._open([str(report.path) for report in reports], ReaderConfig(), tuple(reports))
+
+
+def _absolute(root: str) -> str:
+    """The same folder, whatever becomes the working directory: a source may change it."""
+    try:
+        return str(Path.cwd() / root)
+    except OSError:
+        # There is no working directory any more; whoever looks for the folder says so.
+        return root
 
 
 def _listed(given: CacheSource | Iterable[CacheSource]) -> list[CacheSource]:
@@ -222,16 +231,12 @@ def _ensure(
 _own = threading.local()
 
 
-@contextmanager
-def _writing(root: str, name: str) -> Iterator[None]:
-    """Note for as long as the source runs that this thread is writing the cache."""
+def _note_write(root: str, name: str, ends: ExitStack) -> None:
+    """Note that this thread is writing the cache until ``ends`` does."""
     if not hasattr(_own, "writes"):
         _own.writes = []
     _own.writes.append(_write_key(root, name))
-    try:
-        yield
-    finally:
-        _own.writes.pop()
+    ends.callback(_own.writes.pop)
 
 
 def _write_key(root: str, name: str) -> tuple[int, Path]:
@@ -331,11 +336,11 @@ def _run(
 ) -> CacheReport:
     """Write everything and publish, or nothing."""
     try:
-        with (
-            left_by_children(writer.lock_descriptor),
-            _writing(root, description.name),
-            watching(config.progress, description.name, description.total) as report,
-        ):
+        # Not by generators as context managers, which cannot pass on an exception that takes no change.
+        with ExitStack() as ends:
+            left_by_children(writer.lock_descriptor, ends)
+            _note_write(root, description.name, ends)
+            report = watching(config.progress, description.name, description.total, ends)
             if report is not None:
                 report(writer.samples, writer.payload_bytes, None)
             if isinstance(source, MapSource):
@@ -378,7 +383,7 @@ def _counted(iterator: Iterator[CacheInput], name: str, first: int) -> Generator
     except GeneratorExit:
         raise
     except BaseException as error:
-        error.add_note(f"while sample {number} of source {name!r} was being produced")
+        note(error, f"while sample {number} of source {name!r} was being produced")
         raise
     finally:
         if isinstance(iterator, Generator):
@@ -405,7 +410,7 @@ def _begun(source: CacheSource, name: str, stored: int) -> Iterator[CacheInput]:
                 raise _shorter(name, f"{number} samples", f"{stored} of them")
         return iterator
     except BaseException as error:
-        error.add_note(f"while sample {number} of source {name!r} was being produced")
+        note(error, f"while sample {number} of source {name!r} was being produced")
         raise
 
 
@@ -419,7 +424,7 @@ def _feed_items(writer: Writer, source: MapSource[Any], config: WriterConfig, re
             try:
                 writer.push(sample, item)
             except InvalidInputError as error:
-                error.add_note(f"it was made of item {item} of source {source.name!r}")
+                note(error, f"it was made of item {item} of source {source.name!r}")
                 raise
             if report is not None and time.monotonic() - reported >= INTERVAL_SECONDS:
                 reported = time.monotonic()
@@ -446,7 +451,7 @@ def _noted(results: _Made, name: str, writer: Writer) -> _Made:
     except BaseException as error:
         # A dead worker was ahead of the samples that are stored; its message says with which items.
         if not (isinstance(error, DatasetRTError) and error.kind == "worker-died"):
-            error.add_note(f"while sample {writer.samples} of source {name!r} was being produced")
+            note(error, f"while sample {writer.samples} of source {name!r} was being produced")
         raise
 
 

@@ -126,7 +126,14 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
         raise invalid(
             f"codec = {shown(codec)} is the class of a codec; give an instance, such as {codec.__name__}()"
         )
-    for written in _codecs_of(dataset):
+    packed = _codecs_of(dataset)
+    if len(packed) > 1:
+        raise CodecError(
+            f"the rows were written with codecs {' and '.join(map(repr, packed))}, and one decodes them all; "
+            "filter the rows of one cache (by cache_id), or open the caches one by one",
+            kind="codec-mismatch",
+        )
+    for written in packed:
         if written != codec.name:
             raise CodecError(
                 f"the dataset was written with codec {written!r} and cannot be decoded with {codec.name!r}; "
@@ -136,10 +143,9 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
 
 
 def _codecs_of(dataset: _HasCodec) -> list[str]:
-    """The codecs that wrote it: each cache may name another one, and then ``dataset.codec`` names none."""
-    caches = getattr(dataset, "caches", ())
-    names = [cache.codec for cache in caches] or [dataset.codec]
-    return [name for name in dict.fromkeys(names) if name is not None]
+    """The codecs that wrote its rows: each cache may name another one, and ``dataset.codec`` none then."""
+    names = getattr(dataset, "_codecs", None)
+    return [dataset.codec] if names is None and dataset.codec is not None else list(names or ())
 
 
 def byte_view(buffer: Buffer, codec_name: str) -> memoryview:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from datasetrt.checks import flag
 from datasetrt.errors import CodecError
 
+from ._arrays import CURE
 from ._base import byte_view, decode_error, encode_error, require
 
 if TYPE_CHECKING:
@@ -96,6 +97,6 @@ class Dill:
             raise decode_error(self.name, error) from error
         if file.tell() != len(data):
             raise CodecError(
-                f"dill: {len(data) - file.tell()} bytes follow the end of the pickle", kind="decode"
+                f"dill: {len(data) - file.tell()} bytes follow the end of the pickle; {CURE}", kind="decode"
             )
         return value

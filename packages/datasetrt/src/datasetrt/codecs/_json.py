@@ -34,7 +34,7 @@ def _finite(text: str) -> float:
     return number
 
 
-# Python reads back ints of at most 4300 digits, unless it was told otherwise; these have no more.
+# Python reads back ints of at most 4300 digits, unless it was told otherwise; so many bits have no more.
 _MAX_BITS = 14_284
 
 
@@ -44,7 +44,7 @@ def _problem(value: Any) -> tuple[str, str] | None:
     if type(value) is float and not math.isfinite(value):
         return f"the value is {value}, which JSON does not have", "give None, or pack with Msgpack"
     if type(value) is int and value.bit_length() > _MAX_BITS:
-        what = f"the value is an int of {value.bit_length():,} bits, and {_MAX_BITS:,} are the most"
+        what = f"the value is an int of {value.bit_length():,} bits, and 4,300 digits are the most"
         return what, "give a str, such as hex(value)"
     return None
 

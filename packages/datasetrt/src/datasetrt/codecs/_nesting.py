@@ -22,6 +22,15 @@ _MAX_KEY_PARTS = 256
 _MAX_DTYPE_PARTS = 10_000
 
 
+def too_much(what: str) -> CodecError:
+    """The error for what an honest pickle may hold, and a forged one could end the process with."""
+    return CodecError(
+        f"the pickle has {what}, which is not read without trust; "
+        "use trust=True for data that you wrote yourself",
+        kind="decode",
+    )
+
+
 class Nesting:
     """Depth and size of tuples, frozensets, object arrays and dtypes, each counted when it is made."""
 
@@ -39,18 +48,16 @@ class Nesting:
                 part_depth, part_size = self._of(part)
                 depth, size = max(depth, part_depth + 1), size + part_size
         if depth > _MAX_DEPTH:
-            raise CodecError(f"the pickle nests values more than {_MAX_DEPTH} deep", kind="decode")
+            raise too_much(f"values nested more than {_MAX_DEPTH} deep")
         if isinstance(value, np.dtype) and size > _MAX_DTYPE_PARTS:
-            raise CodecError(f"the pickle has a dtype of more than {_MAX_DTYPE_PARTS} fields", kind="decode")
+            raise too_much(f"a dtype of more than {_MAX_DTYPE_PARTS:,} fields")
         if nested:
             self._known[id(value)] = (value, depth, size)
 
     def check_key(self, key: object) -> None:
         """Refuse a dict key or set member that is slow or dangerous to hash."""
         if isinstance(key, tuple | frozenset) and self._of(key)[1] > _MAX_KEY_PARTS:
-            raise CodecError(
-                f"the pickle has a dict key or set member of more than {_MAX_KEY_PARTS} parts", kind="decode"
-            )
+            raise too_much(f"a dict key or set member of more than {_MAX_KEY_PARTS} parts")
 
     def _of(self, value: Any) -> tuple[int, int]:
         known = self._known.get(id(value))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from datasetrt.checks import flag, invalid, whole
 from datasetrt.errors import CodecError
 
+from ._arrays import CURE
 from ._base import byte_view, decode_error, encode_error
 from ._globals import normalise
 from ._restricted import loads_restricted
@@ -33,7 +34,9 @@ class Pickle:
         trust: Read with `pickle` itself.
         allow: ``"numpy"`` for arrays, dtypes and NumPy scalars, or a list of exact globals, such as
             ``["numpy", "mine.Box"]``.
-        protocol: Pickle protocol to write, 0 to 5. Every protocol is read.
+        protocol: Pickle protocol to write, 0 to 5. Every protocol is read. With ``allow``, sets of protocols
+            below 4 and bytearrays of protocols below 5 have to be allowed as ``builtins.set``,
+            ``builtins.frozenset`` and ``builtins.bytearray``, which they name there.
 
     Raises:
         InvalidInputError: Both ``trust`` and ``allow``, an ``allow`` that is no list of globals, another
@@ -132,8 +135,9 @@ def _loads_trusted(data: memoryview, codec_name: str, buffers: list[memoryview])
         raise decode_error(codec_name, error) from error
     if file.tell() != len(data):
         raise CodecError(
-            f"{codec_name}: {len(data) - file.tell()} bytes follow the end of the pickle", kind="decode"
+            f"{codec_name}: {len(data) - file.tell()} bytes follow the end of the pickle; {CURE}",
+            kind="decode",
         )
     if next(left, None) is not None:
-        raise CodecError(f"{codec_name}: the pickle leaves out-of-band buffers unused", kind="decode")
+        raise CodecError(f"{codec_name}: the pickle leaves out-of-band buffers unused; {CURE}", kind="decode")
     return value

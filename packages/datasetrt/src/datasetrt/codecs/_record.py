@@ -276,8 +276,6 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     if not same_kind or not np.can_cast(array.dtype, target, "safe"):
         cure = f"cast it, such as np.asarray(value, {target.str[1:]!r})"
         raise _unfit(f"{where}: the value has dtype {show(array.dtype)}, which may lose something; {cure}")
-    if isinstance(value, bytes) and value.endswith(b"\0"):
-        raise _unfit(f"{where}: the value ends in a zero byte, which would be lost; use a field of uint8")
     if kind == "b":
         # A bool from a raw view may be any byte; stored ones are 0 or 1.
         return np.not_equal(array.view(np.uint8), 0)
@@ -285,13 +283,13 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
 
 
 def _exactly(value: Any, kind: str) -> npt.NDArray[Any] | None:
-    """The very objects of a list, or a single one of Python's; None for what has a dtype of its own.
+    """The very objects of a sequence, or a single object; None for what has a dtype of its own.
 
     None also for what is no array, such as lists of different lengths.
     """
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind == "O" else None
-    if isinstance(value, np.generic) or not isinstance(value, _OBJECTS):
+    if isinstance(value, np.generic) or not (isinstance(value, _OBJECTS) or _is_untyped(value)):
         return None
     if kind not in "iu" and isinstance(value, list | tuple) and any(isinstance(x, np.ndarray) for x in value):
         return None
@@ -300,6 +298,17 @@ def _exactly(value: Any, kind: str) -> npt.NDArray[Any] | None:
     except ValueError:
         return None
     return None if any(isinstance(item, list | tuple | np.ndarray) for item in exact.flat) else exact
+
+
+def _is_untyped(value: Any) -> bool:
+    """Whether NumPy can only ask a value for its items, which may then be of any type."""
+    if any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__array_struct__")):
+        return False
+    try:
+        memoryview(value)
+    except TypeError:
+        return True
+    return False
 
 
 _OBJECTS = (list, tuple, int, float, complex, str, bytes, type(None))
@@ -322,8 +331,11 @@ def _check_items(where: str, field: Field, exact: npt.NDArray[Any]) -> None:
         number_like = field.dtype.kind == "b" or not isinstance(item, bool | np.bool_)
         if not isinstance(item, types) or not number_like:
             raise _unfit(f"{where}: the value has {shown(item)}, {a_type(item)}; give {what}")
-        if field.dtype.kind in "fc" and type(item) is int and not _is_float(item):
+        if field.dtype.kind in "fc" and isinstance(item, int | np.integer) and not _is_float(int(item)):
             raise _unfit(f"{where}: the value has {shown(item)}, which no float is; give floats")
+        if isinstance(item, bytes) and item.endswith(b"\0"):
+            what = "ends in a zero byte, which would be lost"
+            raise _unfit(f"{where}: the value {shown(item)} {what}; use a field of uint8")
 
 
 def _is_float(number: int) -> bool:

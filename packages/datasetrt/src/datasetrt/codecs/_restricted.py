@@ -23,7 +23,7 @@ from datasetrt.wording import a_type, with_article
 from ._arrays import CURE
 from ._base import reason
 from ._globals import expand, full_name, refused_global, resolve
-from ._nesting import Nesting
+from ._nesting import Nesting, too_much
 from ._numpy_pickle import NUMPY_GLOBALS, NumpyBuilder, UnfinishedDtype
 
 _INT32: Final = struct.Struct("<i").unpack_from
@@ -184,7 +184,7 @@ class _Machine:
     def _long(self, length_bytes: int) -> None:
         size = self._number(length_bytes)
         if size > _MAX_INT_BYTES:
-            raise self._damaged(f"an integer has {size} bytes, more than {_MAX_INT_BYTES}")
+            raise too_much(f"an integer of {size:,} bytes, more than {_MAX_INT_BYTES:,}")
         self._push(int.from_bytes(self._take(size), "little", signed=True))
 
     def _text(self, length_bytes: int) -> None:
@@ -369,6 +369,12 @@ class _Machine:
         cls = type(target)
         name = f"{cls.__module__}.{cls.__qualname__}"
         allowed = name in self._allowed and name not in NUMPY_GLOBALS and resolve(name) is cls
+        if isinstance(target, np.ndarray):
+            raise CodecError(
+                f"the pickle has {with_article(name)}, whose state is not read without trust; "
+                "use trust=True for data that you wrote yourself, or pack np.asarray(value)",
+                kind="refused-global",
+            )
         if not allowed or id(target) in self._globals or isinstance(target, _SHARED):
             raise CodecError(
                 f"the pickle changes {with_article(name)}, which is of no allowed class; add it to allow=[…] "

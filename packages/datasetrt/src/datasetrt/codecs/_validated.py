@@ -192,7 +192,11 @@ def _rebuild(codec: Codec[Any], kind: Any, config: Any, validate_on_dump: bool) 
 
 def _adapter(kind: Any, config: Any) -> TypeAdapter[Any]:
     try:
-        return TypeAdapter(kind, config=config)
+        adapter = TypeAdapter(kind, config=config)
+        if not getattr(adapter, "pydantic_complete", True):
+            # It waits for a name, or for its first use: at the first payload is too late to tell.
+            adapter.rebuild(raise_errors=True)
+        return adapter
     except Exception as error:
         # pydantic raises its own errors here, and whatever the type's own schema hooks raise.
         raise invalid(f"pydantic has no adapter for {_type_name(kind)} ({reason(error)})") from error
