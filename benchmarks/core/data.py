@@ -71,7 +71,7 @@ def record(i: int) -> dict[str, Any]:
 _WORDS = [first + last for first in ("bal", "con", "dir", "fest", "gun", "hol", "kes") for last in "aeiouy"]
 
 
-def annotations(i: int) -> dict[str, Any]:
+def annotated(i: int) -> dict[str, Any]:
     """What is known of a picture, as detection sets have it: a caption, five boxes; 1 KiB pickled."""
     of = random.Random(i)
 
@@ -101,7 +101,7 @@ def samples(workload: Workload) -> Iterator[tuple[bytes, Metadata]]:
     """The samples in order; records and annotations as a plain pickle."""
     if workload.name == "dicts":
         for i in range(workload.count):
-            yield pickle.dumps(annotations(i), protocol=5), metadata(i)
+            yield pickle.dumps(annotated(i), protocol=5), metadata(i)
     elif workload.size is None:
         for i in range(workload.count):
             yield pickle.dumps(record(i), protocol=5), metadata(i)

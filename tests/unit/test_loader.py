@@ -1016,7 +1016,7 @@ def test_an_iterator_is_not_copied(
         copied(iterator)
     gc.collect()
     assert len(list(iterator)) == 12, "the loop goes on"
-    object.__new__(LoaderIterator).__del__()
+    LoaderIterator.__new__(LoaderIterator).__del__()
     assert capsys.readouterr().err == ""
 
 

@@ -46,6 +46,12 @@ impl BatchInfo {
         BatchInfo { places, from: 0, to }
     }
 
+    /// The same of the sample at a place.
+    pub(crate) fn sample(&self, at: usize) -> Self {
+        let at = (self.from + at).min(self.to);
+        BatchInfo { places: Arc::clone(&self.places), from: at, to: (at + 1).min(self.to) }
+    }
+
     fn part<'a, T>(&self, values: &'a [T]) -> &'a [T] {
         values.get(self.from..self.to).unwrap_or_default()
     }
@@ -69,8 +75,7 @@ impl BatchInfo {
     ///     >>> loader.last.one(-1).indices.tolist()
     ///     [1]
     fn one(&self, at: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let at = self.from + usize::try_from(index(at, (self.to - self.from) as u64)?)?;
-        Ok(BatchInfo { places: Arc::clone(&self.places), from: at, to: at + 1 })
+        Ok(self.sample(usize::try_from(index(at, (self.to - self.from) as u64)?)?))
     }
 
     /// The epoch.

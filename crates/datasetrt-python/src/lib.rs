@@ -5,6 +5,7 @@ mod buffer;
 mod call;
 mod clean;
 mod error;
+mod handout;
 mod info;
 mod input;
 mod metadata;
@@ -27,6 +28,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(clean::clean_root, module)?)?;
     module.add_class::<batch::SampleBatch>()?;
     module.add_class::<buffer::PayloadBuffer>()?;
+    module.add_class::<handout::Handout>()?;
+    module.add_class::<handout::Steps>()?;
     module.add_class::<info::BatchInfo>()?;
     module.add_class::<order::Order>()?;
     module.add_class::<plan::BatchPlan>()?;

@@ -1,7 +1,7 @@
 # The native module. Integers are Python ints, paths are str; errors are the classes of datasetrt.errors.
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypedDict, final, overload
+from typing import Any, Self, TypedDict, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,12 @@ __all__ = [
     "BatchInfo",
     "BatchPlan",
     "CachedSample",
+    "Handout",
     "Memory",
     "Order",
     "PayloadBuffer",
     "SampleBatch",
+    "Steps",
     "Stream",
     "View",
     "Writer",
@@ -76,6 +78,29 @@ class _Substitution(TypedDict):
     sample_id: int
     replacement_row: int
     message: str
+
+@final
+class Handout:
+    # What a loop has read and not handed out yet, and how many steps it has made.
+
+    steps: int
+
+    def __new__(cls) -> Handout: ...
+    # Take what was read; nothing may be left of the read before.
+    def put(self, samples: list[CachedSample], info: BatchInfo) -> None: ...
+    # Let go of what was read; what was handed out last stays known.
+    def clear(self) -> None: ...
+    # What is known of the sample that was handed out last.
+    @property
+    def last(self) -> BatchInfo | None: ...
+
+class Steps:
+    # The base of an iterator: it gives samples that are ready at once, and asks `_advance` for the rest.
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    # From now on, take samples from there. Once.
+    def _hand_out(self, handout: Handout) -> None: ...
+    def __next__(self) -> Any: ...
 
 @final
 class Writer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
-from ._core import BatchInfo, BatchPlan, Memory, Stream
+from ._core import BatchInfo, BatchPlan, Handout, Memory, Stream
 from .checks import BATCH_SAMPLES, COUNTABLE, THREADS, choice, flag, invalid, whole
 from .loop import NO_FIGURES, Cursor, LoaderIterator, Loop
 from .sampler import Sampler, Shard
@@ -245,7 +245,8 @@ class Loader(Generic[T_co]):
         if start.epoch >= COUNTABLE:
             raise invalid(f"epoch {COUNTABLE - 1} was the last one; begin another run with set_epoch")
         plan = self._plan(start.position)
-        loop = Loop(start.epoch, self._stream(start.epoch, plan), self._dataset._order(self._sampler), plan)
+        stream, order = self._stream(start.epoch, plan), self._dataset._order(self._sampler)
+        loop = Loop(start.epoch, stream, order, plan, Handout())
         self._next = Cursor(start.epoch + 1, 0)
         self._loop = self._newest = loop
         return loop

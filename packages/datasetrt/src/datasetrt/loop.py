@@ -10,6 +10,7 @@ from itertools import islice, repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from ._core import Handout, Steps
 from .errors import DatasetRTError
 from .transform import Assembly, Drawn
 
@@ -39,9 +40,10 @@ class Loop:
     stream: Stream
     order: Order
     plan: BatchPlan
-    steps: int = 0
-    #: What was handed out last.
-    last: BatchInfo | None = None
+    #: Counts the steps, and holds samples that are handed out as they are.
+    handout: Handout
+    #: What was handed out last, but for samples as they are.
+    handed: BatchInfo | None = None
     transform_seconds: float = 0.0
     #: No step is left on this rank, or nobody asks for one any more.
     ended: bool = False
@@ -50,9 +52,14 @@ class Loop:
     #: How long it ran, once it has ended.
     _lasted: float | None = None
 
+    @property
+    def last(self) -> BatchInfo | None:
+        """What was handed out last."""
+        return self.handout.last if self.handed is None else self.handed
+
     def cursor(self) -> Cursor | None:
         """Where the run is because of this loop; None once its epoch is over."""
-        position = self.plan.position_after(self.steps)
+        position = self.plan.position_after(self.handout.steps)
         return None if self._exhausted or position >= self.plan.length else Cursor(self.epoch, position)
 
     def exhaust(self) -> None:
@@ -67,6 +74,7 @@ class Loop:
         if self._lasted is None:
             self._lasted = time.perf_counter() - self._began
         self.ended = True
+        self.handout.clear()
 
     def figures(self) -> dict[str, float]:
         """Counts and seconds so far."""
@@ -89,7 +97,7 @@ NO_FIGURES: dict[str, float] = {
 }
 
 
-class LoaderIterator(Iterator[T_co]):
+class LoaderIterator(Steps, Iterator[T_co]):
     """One loop over a loader, made by ``iter(loader)``: the rest of one epoch, from where the loader is.
 
     An iterator of which nothing was ever asked has begun no epoch: some frameworks make one only to see
@@ -121,6 +129,7 @@ class LoaderIterator(Iterator[T_co]):
         self._work = work
         self._by_sample = by_sample
         self._as_is = work.nothing
+        self._passes_on = by_sample and work.nothing
         # What the stream gave and is not unpacked yet, and what is to be handed out, the next one last. Both
         # stay until that has succeeded.
         self._read: list[Any] = []
@@ -142,7 +151,12 @@ class LoaderIterator(Iterator[T_co]):
         """
         return None if self._loop is None else self._loop.last
 
-    def __next__(self) -> T_co:
+    if TYPE_CHECKING:
+
+        def __next__(self) -> T_co: ...
+
+    def _advance(self) -> T_co:
+        """What ``next`` gives where no sample is ready to be passed on; NotImplemented once some are."""
         holder = object()
         try:
             if self.__dict__.setdefault("_holder", holder) is not holder:
@@ -151,30 +165,35 @@ class LoaderIterator(Iterator[T_co]):
                     "give each thread its own, and leave it alone in its transform",
                     kind="closed",
                 )
-            return self._advance()
+            return self._step()
         finally:
             if self._holder is holder:
                 del self._holder
 
-    def _advance(self) -> T_co:
+    def _step(self) -> T_co:
         if self._begin is not None:
             self._loop = self._begin()
+            if self._passes_on:
+                self._hand_out(self._loop.handout)
             self._begin = None
         loop = self._loop
         if loop is None:  # closed before it began
             raise StopIteration
         if loop.ended:
             raise StopIteration
+        if self._passes_on:
+            self._fill(loop)
+            return cast(T_co, NotImplemented)
         if not self._ready:
             self._fill(loop)
         pending, info = self._ready[-1]
         result = pending if self._as_is else self._worked(pending, loop)
         # Without a call in between, at which Python would look for signals: it counts, or it comes again.
-        loop.last = info
+        loop.handed = info
         del self._ready[-1]
-        loop.steps += 1
+        loop.handout.steps += 1
         # A rank may have one step less than others: its epoch is over when it is asked for one more.
-        if loop.steps == len(loop.plan) and loop.cursor() is None:
+        if loop.handout.steps == len(loop.plan) and loop.cursor() is None:
             loop.end()
         return cast(T_co, result)
 
@@ -238,16 +257,17 @@ class LoaderIterator(Iterator[T_co]):
                 loop.exhaust()
             raise StopIteration
         found = self._read[0]
-        ready = self._samples(loop, *found) if self._by_sample else [(found, found.info)]
-        # Again without a call in between.
-        self._ready = ready
+        if self._passes_on:
+            loop.handout.put(*found)
+        else:
+            # Again without a call in between.
+            ready = self._samples(loop, *found) if self._by_sample else [(found, found.info)]
+            self._ready = ready
         self._read = []
 
     def _samples(self, loop: Loop, samples: list[CachedSample], info: BatchInfo) -> list[Any]:
         """Each sample with what is known of it, the first one last."""
         each = map(info.one, range(len(info)))
-        if self._as_is:
-            return list(zip(samples, each, strict=True))[::-1]
         seeds: Iterable[int] = repeat(0)
         if self._work.seeded:
             seeds = loop.order.transform_seeds(loop.epoch, info.positions).tolist()
