@@ -16,6 +16,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
 use crate::error::{OrRaise as _, invalid};
+use crate::view::View;
 
 /// The metadata of samples that were read together, loaded when somebody asks for it.
 pub(crate) struct Lazy {
@@ -71,21 +72,25 @@ impl Lazy {
     }
 }
 
-/// One row of a dataset as a dict, if its metadata is in memory already.
+/// One row of a view as a dict, if its metadata is in memory already.
 pub(crate) fn row_in_memory<'py>(
     py: Python<'py>,
-    dataset: &Dataset,
+    view: &View,
     global: u64,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let columns = || view.dataset.set().columns().iter();
+    let names =
+        view.names.get_or_init(py, || columns().map(|c| PyString::intern(py, &c.name).unbind()).collect());
     let dict = PyDict::new(py);
     let mut added = Ok(());
-    let cell = |name: &str, value: Value<'_>| {
-        if added.is_ok() {
-            let value = of_value(py, value);
-            added = value.and_then(|value| dict.set_item(PyString::intern(py, name), value));
+    let mut names = names.iter();
+    let cell = |_: &str, value: Value<'_>| {
+        // Cells come in the order of the columns.
+        if let (Ok(()), Some(name)) = (&added, names.next()) {
+            added = of_value(py, value).and_then(|value| dict.set_item(name, value));
         }
     };
-    let found = dataset.visit_metadata(global, cell).or_raise(py)?;
+    let found = view.dataset.visit_metadata(global, cell).or_raise(py)?;
     added?;
     Ok(found.then_some(dict))
 }

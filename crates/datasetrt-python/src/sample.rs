@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use crate::error::{OrRaise as _, to_py};
 use crate::input;
 use crate::metadata::{self, Lazy};
+use crate::view::View;
 
 /// One stored sample: its bytes and its metadata.
 ///
@@ -46,7 +47,7 @@ pub(crate) enum Row {
     /// A row of a batch.
     Batch { batch: Arc<Lazy>, row: usize },
     /// A row of a dataset.
-    Dataset { dataset: Arc<Dataset>, row: u64, global: u64 },
+    Dataset { view: Py<View>, row: u64, global: u64 },
 }
 
 impl Row {
@@ -55,7 +56,7 @@ impl Row {
         match self {
             Row::Given => None,
             Row::Batch { batch, row } => Some((batch.dataset(), batch.global(*row))),
-            Row::Dataset { dataset, global, .. } => Some((dataset, *global)),
+            Row::Dataset { view, global, .. } => Some((&view.get().dataset, *global)),
         }
     }
 }
@@ -77,7 +78,8 @@ impl CachedSample {
 
     /// What [`CachedSample::metadata`] is a copy of, where the row has to be read.
     fn load_metadata(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        let Row::Dataset { dataset, row, global } = &self.row else { return Ok(PyDict::new(py).unbind()) };
+        let Row::Dataset { view, row, global } = &self.row else { return Ok(PyDict::new(py).unbind()) };
+        let dataset = &view.get().dataset;
         let batch = py.detach(|| dataset.metadata(&[*row], &[*global])).or_raise(py)?;
         Ok(metadata::row(py, &batch, 0)?.unbind())
     }
@@ -87,7 +89,7 @@ impl CachedSample {
         match &self.row {
             Row::Given => Ok(None),
             Row::Batch { batch, row } => batch.row(py, *row).map(Some),
-            Row::Dataset { dataset, global, .. } => metadata::row_in_memory(py, dataset, *global),
+            Row::Dataset { view, global, .. } => metadata::row_in_memory(py, view.get(), *global),
         }
     }
 

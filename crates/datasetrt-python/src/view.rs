@@ -1,5 +1,7 @@
 //! The active table, as the Python package uses it.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +15,8 @@ use datasetrt_core::stream::Batch;
 use datasetrt_core::{Error, ErrorKind};
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use pyo3_arrow::PyRecordBatchReader;
 
 use crate::batch::{SampleBatch, record};
@@ -26,33 +29,47 @@ use crate::sample::{CachedSample, Row};
 #[pyclass(frozen, module = "datasetrt._core")]
 pub(crate) struct View {
     pub(crate) dataset: Arc<Dataset>,
+    /// The stored columns' names as Python has them, once a row was made.
+    pub(crate) names: PyOnceLock<Vec<Py<PyString>>>,
 }
 
 impl View {
     fn new(dataset: Dataset) -> Self {
-        View { dataset: Arc::new(dataset) }
+        View { dataset: Arc::new(dataset), names: PyOnceLock::new() }
     }
 }
 
 /// What is smaller is copied once more rather than letting go of the interpreter twice.
 const WORTH_ITS_PLACE: usize = 32 << 10;
 
+thread_local! {
+    /// Where small payloads are read to before Python has them.
+    static SMALL: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 impl View {
     /// The payload of a global row. A large one is read to where Python has it.
     fn payload<'py>(&self, py: Python<'py>, global: u64) -> PyResult<Bound<'py, PyBytes>> {
-        let read = || -> datasetrt_core::Result<_> {
-            let wanted = self.dataset.find(global)?;
-            match wanted.known_length()?.filter(|length| *length > WORTH_ITS_PLACE) {
-                Some(length) => Ok(Err((wanted, length))),
-                None => wanted.read().map(Ok),
+        SMALL.with_borrow_mut(|memory| {
+            let found = py.detach(move || -> datasetrt_core::Result<_> {
+                let wanted = self.dataset.find(global)?;
+                match wanted.known_length()? {
+                    Some(length) if length > WORTH_ITS_PLACE => Ok(Err((wanted, length))),
+                    Some(_) => wanted.read(memory).map(|payload| Ok(Cow::Borrowed(payload))),
+                    None => {
+                        let mut own = Vec::new();
+                        wanted.read(&mut own)?;
+                        Ok(Ok(Cow::Owned(own)))
+                    }
+                }
+            });
+            match found.or_raise(py)? {
+                Ok(payload) => Ok(PyBytes::new(py, &payload)),
+                Err((wanted, length)) => PyBytes::new_with(py, length, |payload| {
+                    py.detach(|| wanted.read_into(payload)).or_raise(py)
+                }),
             }
-        };
-        match py.detach(read).or_raise(py)? {
-            Ok(payload) => Ok(PyBytes::new(py, &payload)),
-            Err((wanted, length)) => {
-                PyBytes::new_with(py, length, |payload| py.detach(|| wanted.read_into(payload)).or_raise(py))
-            }
-        }
+        })
     }
 }
 
@@ -79,11 +96,12 @@ impl View {
         Ok(usize::try_from(self.dataset.len())?)
     }
 
-    fn sample(&self, py: Python<'_>, index: i64) -> PyResult<CachedSample> {
-        let row = input::row(py, index, self.dataset.len())?;
-        let global = self.dataset.global(row).or_raise(py)?;
-        let data = self.payload(py, global)?;
-        CachedSample::new(py, &data, Row::Dataset { dataset: Arc::clone(&self.dataset), row, global })
+    fn sample(slf: &Bound<'_, Self>, index: i64) -> PyResult<CachedSample> {
+        let (py, view) = (slf.py(), slf.get());
+        let row = input::row(py, index, view.dataset.len())?;
+        let global = view.dataset.global(row).or_raise(py)?;
+        let data = view.payload(py, global)?;
+        CachedSample::new(py, &data, Row::Dataset { view: slf.clone().unbind(), row, global })
     }
 
     fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<SampleBatch> {

@@ -109,21 +109,21 @@ impl ReadFile {
 
 /// A zeroed buffer, or a typed error where memory does not suffice.
 pub fn zeroed(bytes: u64, path: &Path) -> Result<Vec<u8>> {
-    let refuse = || {
-        Error::new(
-            ErrorKind::Io,
-            format!(
-                "not enough memory for {bytes} bytes of {}; free memory, or read on a machine with more",
-                path.display()
-            ),
-        )
-        .at_path(path)
-    };
+    let refuse = || no_memory(bytes, path);
     let length = usize::try_from(bytes).map_err(|_| refuse())?;
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(length).map_err(|_| refuse())?;
     buffer.resize(length, 0);
     Ok(buffer)
+}
+
+/// The error where memory does not suffice to read.
+pub(crate) fn no_memory(bytes: u64, path: &Path) -> Error {
+    let shown = path.display();
+    let message = format!(
+        "not enough memory for {bytes} bytes of {shown}; free memory, or read on a machine with more"
+    );
+    Error::new(ErrorKind::Io, message).at_path(path)
 }
 
 pub(super) fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
