@@ -8,6 +8,7 @@ import json
 import logging
 import multiprocessing
 import pickle
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 import datasetrt as drt
+from datasetrt.figures import NOTHING, of_loop
 from datasetrt.loop import LoaderIterator
 from datasetrt.transform import _place_in
 from tests.rows import RowSource, rows_of
@@ -740,11 +742,11 @@ def test_figures_outlive_the_loop(loader: drt.Loader[drt.SampleBatch]) -> None:
     list(loader)
     figures = loader.stats()
     assert figures["samples"] == 100
-    assert set(figures) == {
-        *("samples", "bytes", "consumer_wait_seconds", "reader_wait_seconds", "read_seconds"),
-        *("transform_seconds", "input_bound"),
-    }
+    assert figures.keys() == drt.LoaderStats.__annotations__.keys()
     assert isinstance(figures["input_bound"], bool)
+    assert (
+        drt.open_dataset(loader.dataset.caches[0].path).loader().stats()["advice"] == "nothing was read yet"
+    )
 
 
 @pytest.mark.parametrize(
@@ -764,9 +766,48 @@ def test_only_a_wait_that_matters_is_input_bound(
     assert loop is not None
     assert loop._lasted is not None  # from its end on, time that passes is not the loop's
     loop._lasted = 100.0
-    figures = {"consumer_wait_seconds": waited, "reader_wait_seconds": readers_waited}
+    figures = {
+        **NOTHING,
+        "samples": 1,
+        "consumer_wait_seconds": waited,
+        "reader_wait_seconds": readers_waited,
+    }
     monkeypatch.setattr(loop, "stream", SimpleNamespace(stats=lambda: figures, close=lambda: None))
     assert loader.stats()["input_bound"] is bound
+    begins = (
+        f"input-bound: the loop waited {waited:.0f}% of its time" if bound else "not input-bound: the loop"
+    )
+    assert loader.stats()["advice"].startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("most", "cure"),
+    [
+        ("read_seconds", "reading files: give more threads or a faster disk"),
+        ("verify_seconds", "comparing checksums: give more threads"),
+        ("decompress_seconds", "write the cache with compression='lz4' or 'none'"),
+        ("gather_seconds", "store fewer columns"),
+    ],
+)
+def test_the_advice_is_about_what_takes_most(most: str, cure: str) -> None:
+    stream: Any = {**NOTHING, "samples": 1, "consumer_wait_seconds": 5.0, most: 2.0}
+    assert cure in of_loop(stream, 1.0, 10.0)["advice"]
+    assert of_loop(stream, 1.0, 10.0)["consumer_seconds"] == 4.0
+    stream["consumer_wait_seconds"] = 0.1
+    assert "transform and collate took 90% of the loop's time" in of_loop(stream, 9.0, 10.0)["advice"]
+
+
+def test_the_time_of_readers_is_divided(tmp_path: Path) -> None:
+    config = drt.WriterConfig(progress=False, compression="zstd")
+    rows = [(bytes([n % 251]) * 20_000 + random.Random(n).randbytes(2000), {"n": n}) for n in range(200)]
+    ds = drt.cache(RowSource("s", rows), tmp_path, config=config)
+    loader = ds.loader(batch_size=10, threads=1)
+    for batch in loader:
+        assert len(batch.metadata["n"]) == 10
+    figures = loader.stats()
+    for part in ("read", "verify", "decompress", "gather", "hand_over"):
+        assert figures[f"{part}_seconds"] > 0, part  # type: ignore[literal-required]
+    assert figures["decompress_seconds"] > figures["gather_seconds"]
 
 
 def test_time_in_the_transform_is_counted(tiny: drt.CachedDataset) -> None:

@@ -1,7 +1,9 @@
 //! The batches of one epoch.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use datasetrt_core::read::buffer::Pool;
 use datasetrt_core::read::{Dataset, Places, Split};
@@ -31,6 +33,8 @@ pub(crate) struct Stream {
     substitutions: Mutex<Vec<Substitution>>,
     /// Set once somebody has asked for the metadata of a batch.
     metadata_wanted: Arc<AtomicBool>,
+    /// How long it took to make Python's objects of what was read.
+    hand_over_nanos: AtomicU64,
 }
 
 /// Memory that the streams of one loader use one after the other; goes with the loader.
@@ -61,6 +65,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stream {
+    fn handed_over(&self, begun: Instant) {
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.hand_over_nanos.fetch_add(took, Relaxed);
+    }
+
     fn take(&self, py: Python<'_>) -> PyResult<Option<Box<CoreStream>>> {
         let mut slot = lock(&self.slot);
         match std::mem::replace(&mut *slot, Slot::InUse) {
@@ -141,6 +150,7 @@ impl Stream {
             slot: Mutex::new(Slot::Idle(Box::new(stream))),
             substitutions: Mutex::default(),
             metadata_wanted,
+            hand_over_nanos: AtomicU64::new(0),
         })
     }
 
@@ -153,15 +163,17 @@ impl Stream {
     }
 
     fn next(&self, py: Python<'_>) -> PyResult<Option<SampleBatch>> {
-        let batch = self.pull(py)?;
-        batch
-            .map(|batch| SampleBatch::new(py, &self.dataset, self.epoch, batch, &self.metadata_wanted))
-            .transpose()
+        let Some(batch) = self.pull(py)? else { return Ok(None) };
+        let begun = Instant::now();
+        let made = SampleBatch::new(py, &self.dataset, self.epoch, batch, &self.metadata_wanted);
+        self.handed_over(begun);
+        made.map(Some)
     }
 
     /// The samples of the next read, and what is known of them; nothing at the end.
     fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, BatchInfo)>> {
         let Some(batch) = self.pull(py)? else { return Ok(None) };
+        let begun = Instant::now();
         let columns =
             Lazy::new(py, &self.dataset, &batch.rows, batch.globals, batch.metadata, &self.metadata_wanted);
         let bytes = batch.payloads.buffer.as_slice();
@@ -183,6 +195,7 @@ impl Stream {
             padding: batch.padding,
             substituted: batch.substituted,
         };
+        self.handed_over(begun);
         Ok(Some((list, BatchInfo::new(Arc::new(members)))))
     }
 
@@ -213,6 +226,16 @@ impl Stream {
             Slot::Closed(stats) => *stats,
             Slot::InUse => Stats::default(),
         };
+        let seconds = |value: Duration| value.as_secs_f64().into_pyobject(py).map(Bound::into_any);
+        let watched = stats.watched;
+        // What was found in some reads goes for all of them.
+        let part = |part: Duration| match watched.whole.is_zero() {
+            true => Duration::ZERO,
+            false => stats.read.mul_f64((part.as_secs_f64() / watched.whole.as_secs_f64()).min(1.0)),
+        };
+        let files = watched.whole.saturating_sub(watched.verify + watched.decompress + watched.gather);
+        let files = if watched.whole.is_zero() { stats.read } else { part(files) };
+        let handed = Duration::from_nanos(self.hand_over_nanos.load(Relaxed));
         record(
             py,
             [
@@ -220,7 +243,11 @@ impl Stream {
                 ("bytes", stats.bytes.into_pyobject(py)?.into_any()),
                 ("consumer_wait_seconds", stats.consumer_wait.as_secs_f64().into_pyobject(py)?.into_any()),
                 ("reader_wait_seconds", stats.reader_wait.as_secs_f64().into_pyobject(py)?.into_any()),
-                ("read_seconds", stats.read.as_secs_f64().into_pyobject(py)?.into_any()),
+                ("read_seconds", seconds(files)?),
+                ("verify_seconds", seconds(part(watched.verify))?),
+                ("decompress_seconds", seconds(part(watched.decompress))?),
+                ("gather_seconds", seconds(part(watched.gather))?),
+                ("hand_over_seconds", seconds(handed)?),
             ],
         )
     }

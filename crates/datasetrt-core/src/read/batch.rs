@@ -7,6 +7,7 @@ use super::buffer::{AlignedBuffer, Pool, layout};
 use super::cache::{Cache, Place};
 use super::dataset::Dataset;
 use super::split::Split;
+use super::timing::{Part, timed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compression::Compression;
 use crate::format::record::{Frame, RAW_FRAME_BYTES, RawVerifier, verify_raw};
@@ -239,7 +240,7 @@ fn read_in_place(wanted: &Wanted<'_>, bytes: &mut [u8], before: usize) -> Result
     let Some((head, payload)) = record.split_first_chunk_mut::<RAW_FRAME_BYTES>() else { return Ok(()) };
     let frame = std::mem::replace(head, kept);
     found?;
-    verify_raw(wanted.cache.rules(), wanted.sample, &frame, payload)
+    timed(Part::Verify, || verify_raw(wanted.cache.rules(), wanted.sample, &frame, payload))
 }
 
 /// Reads the payload of a record that is not compressed into parts which have its length together.
@@ -250,7 +251,7 @@ fn read_raw_record(wanted: &Wanted<'_>, parts: &mut [&mut [u8]]) -> Result<()> {
         [payload] if payload.len() <= PIECE_BYTES => {
             let mut pieces = [IoSliceMut::new(&mut head), IoSliceMut::new(payload)];
             shard.file.read_scattered_at(&mut pieces, wanted.place.start)?;
-            verify_raw(wanted.cache.rules(), wanted.sample, &head, payload)
+            timed(Part::Verify, || verify_raw(wanted.cache.rules(), wanted.sample, &head, payload))
         }
         parts => read_pieces(wanted, &shard.file, &mut head, parts),
     }
@@ -276,7 +277,8 @@ fn read_pieces(
     let mut read = |pieces: &mut Vec<IoSliceMut<'_>>| -> Result<()> {
         file.read_scattered_at(pieces, offset)?;
         offset += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-        pieces.drain(..).skip(std::mem::take(&mut frames)).for_each(|piece| verifier.update(&piece));
+        let payload = pieces.drain(..).skip(std::mem::take(&mut frames));
+        timed(Part::Verify, || payload.for_each(|piece| verifier.update(&piece)));
         Ok(())
     };
     for piece in parts.iter_mut().flat_map(|part| part.chunks_mut(PIECE_BYTES)) {
@@ -307,7 +309,7 @@ fn read_packed(
     let parse = |w: &Wanted<'_>, record: &[u8]| -> Result<usize> {
         let frame = Frame::parse(w.cache.rules(), w.sample, record)?;
         // Before the allocation: a damaged length must not cost memory.
-        frame.verify()?;
+        timed(Part::Verify, || frame.verify())?;
         usize::try_from(frame.payload_bytes()).map_err(|_| w.too_large())
     };
     let mut lengths = Vec::with_capacity(wanted.len());
@@ -320,12 +322,13 @@ fn read_packed(
         let frame = Frame::parse(w.cache.rules(), w.sample, record)?;
         let parts = match room {
             Room::Whole { bytes, before } => {
-                return frame.unpack(bytes.get_mut(before..).unwrap_or_default());
+                let payload = bytes.get_mut(before..).unwrap_or_default();
+                return timed(Part::Decompress, || frame.unpack(payload));
             }
             Room::Parts(parts) => parts,
         };
         whole.resize(parts.iter().map(|part| part.len()).sum(), 0);
-        frame.unpack(&mut whole)?;
+        timed(Part::Decompress, || frame.unpack(&mut whole))?;
         let mut rest = whole.as_slice();
         for part in parts {
             let Some((piece, others)) = rest.split_at_checked(part.len()) else { break };

@@ -13,6 +13,7 @@ mod index;
 mod recipe;
 mod shards;
 mod split;
+pub mod timing;
 mod verify;
 
 pub use batch::{Arrangement, Failure, Payloads, Places};

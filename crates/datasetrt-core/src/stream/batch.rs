@@ -8,6 +8,7 @@ use super::StreamOptions;
 use super::plan::{MAX_BATCH, Plan};
 use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::exec::Watch;
+use crate::read::timing::{Part, timed};
 use crate::read::{Arrangement, Dataset, Failure, Payloads};
 use crate::sampler::{EpochOrder, Order};
 
@@ -148,14 +149,17 @@ impl Source {
             positions.extend(step.positions);
         }
         let mut rows = vec![0; positions.len()];
-        self.epoch_order.look_up(&positions, &mut rows)?;
+        timed(Part::Gather, || self.epoch_order.look_up(&positions, &mut rows))?;
         let (globals, payloads, substitutions) = self.payloads(&positions, &mut rows)?;
         let mut substituted = vec![false; rows.len()];
         for found in &substitutions {
             substituted.get_mut(found.place).into_iter().for_each(|it| *it = true);
         }
         let wanted = self.options.metadata_wanted.load(Relaxed);
-        let metadata = if wanted { Some(self.dataset.metadata(&rows, &globals)?) } else { None };
+        let metadata = match wanted {
+            true => Some(timed(Part::Gather, || self.dataset.metadata(&rows, &globals))?),
+            false => None,
+        };
         Ok(Batch { rows, globals, positions, padding, substituted, payloads, metadata, substitutions })
     }
 

@@ -20,9 +20,13 @@ use batch::Source;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec;
 use crate::read::buffer::Pool;
+use crate::read::timing::{self, Parts};
 use crate::read::{Dataset, Split};
 use crate::sampler::Order;
 use plan::Plan;
+
+/// One read of so many is looked at closely, the first one included.
+const WATCHED: u64 = 16;
 
 /// How a stream reads.
 #[derive(Clone, Debug)]
@@ -65,8 +69,10 @@ pub struct Stats {
     pub consumer_wait: Duration,
     /// Time the reading threads waited for the consumer, added up.
     pub reader_wait: Duration,
-    /// Time spent reading, verifying and decompressing, added up over threads.
+    /// Time that reads took, all their parts included, added up over threads.
     pub read: Duration,
+    /// The parts of those reads that were looked at closely.
+    pub watched: Parts,
 }
 
 /// The batches of one epoch. Threads start at the first call of [`Stream::next`] and end with the stream.
@@ -285,9 +291,13 @@ impl Shared {
 
     /// Reads a batch; a panic becomes an error, so that the consumer never waits in vain.
     fn read(&self, number: u64) -> Result<Batch> {
+        let read = || exec::guard("reading a batch", || self.source.read(number));
         let begun = Instant::now();
-        let found = exec::guard("reading a batch", || self.source.read(number));
-        exec::lock(&self.state).stats.read += begun.elapsed();
+        let (found, parts) =
+            if number.is_multiple_of(WATCHED) { timing::watch(read) } else { (read(), Parts::default()) };
+        let stats = &mut exec::lock(&self.state).stats;
+        stats.read += begun.elapsed();
+        stats.watched += parts;
         found
     }
 }

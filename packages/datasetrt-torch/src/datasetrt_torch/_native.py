@@ -347,7 +347,7 @@ class NativeLoader:
         """
         self._loader.load_state_dict(state)
 
-    def stats(self) -> dict[str, float]:
+    def stats(self) -> drt.LoaderStats:
         """Where the time of the newest loop went, as the core's loader tells it.
 
         Example:

@@ -32,6 +32,7 @@ from .errors import (
     StateError,
     StorageError,
 )
+from .figures import LoaderStats
 from .leftovers import clean
 from .loader import Loader
 from .loop import LoaderIterator
@@ -88,6 +89,7 @@ __all__ = [
     "Loader",
     "LoaderIterator",
     "LoaderState",
+    "LoaderStats",
     "MapSource",
     "MetadataValue",
     "Problem",

@@ -5,8 +5,10 @@ from typing import Any, Self, TypedDict, final, overload
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import disjoint_base
 
 from .columns import BatchMetadata
+from .figures import StreamStats
 from .source import CacheInput
 from .table import ArrowStream
 
@@ -94,6 +96,7 @@ class Handout:
     @property
     def last(self) -> BatchInfo | None: ...
 
+@disjoint_base
 class Steps:
     # The base of an iterator: it gives samples that are ready at once, and asks `_advance` for the rest.
 
@@ -357,5 +360,5 @@ class Stream:
     # The samples of the next read and what is known of them; None at the end.
     def next_samples(self) -> tuple[list[CachedSample], BatchInfo] | None: ...
     def substitutions(self) -> list[_Substitution]: ...
-    def stats(self) -> dict[str, float]: ...
+    def stats(self) -> StreamStats: ...
     def close(self) -> None: ...

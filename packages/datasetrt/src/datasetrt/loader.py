@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, T
 
 from ._core import BatchInfo, BatchPlan, Handout, Memory, Stream
 from .checks import BATCH_SAMPLES, COUNTABLE, THREADS, choice, flag, invalid, whole
-from .loop import NO_FIGURES, Cursor, LoaderIterator, Loop
+from .figures import NOTHING, LoaderStats, of_loop
+from .loop import Cursor, LoaderIterator, Loop
 from .sampler import Sampler, Shard
 from .state import LoaderState, checked_state
 from .transform import Assembly
@@ -323,21 +324,32 @@ class Loader(Generic[T_co]):
         self._loop = None
         self._cursor = self._next = Cursor(epoch, position)
 
-    def stats(self) -> dict[str, float]:
+    def stats(self) -> LoaderStats:
         """Where the time of the newest loop went.
 
         Returns:
-            All of the newest loop so far, and 0 or False before the first one:
+            All of the newest loop so far, and 0 or False before the first one. Of samples: ``samples``,
+            padding included, and ``bytes``, of their payloads, that left the readers for the loop. In
+            readers, summed over threads:
 
-            - ``samples``: a count, padding included, of what left the readers for the loop.
-            - ``bytes``: the payload bytes of these samples.
-            - ``consumer_wait_seconds``: in which the loop waited for data, or read it itself.
-            - ``reader_wait_seconds``: in which readers waited because enough was read ahead, summed over
-              threads.
-            - ``read_seconds``: in which samples were read, verified and decompressed, summed over threads.
-            - ``transform_seconds``: in which transform and collate ran.
-            - ``input_bound``: True, a bool, where the loop waited for data longer than readers waited for
-              it, and for at least 5 % of the time from its first batch on.
+            - ``read_seconds``: reading files.
+            - ``verify_seconds``: comparing checksums.
+            - ``decompress_seconds``: decompressing.
+            - ``gather_seconds``: looking up rows, and their metadata once the loop has asked for some.
+            - ``reader_wait_seconds``: waiting, because enough was read ahead.
+
+            In the loop's own thread:
+
+            - ``consumer_wait_seconds``: waiting for data, or reading it itself.
+            - ``hand_over_seconds``: making Python objects of what was read.
+            - ``transform_seconds``: in transform and collate.
+            - ``consumer_seconds``: everything else since the first ``next``: what the loop does.
+
+            And what that means:
+
+            - ``input_bound``: True where the loop waited for data longer than readers waited for it, and for
+              at least 5 % of its time.
+            - ``advice``: the same in a sentence, with what to change.
 
         Example:
             >>> import datasetrt as drt
@@ -346,7 +358,7 @@ class Loader(Generic[T_co]):
             >>> loader.stats()["samples"]
             10
         """
-        return dict(NO_FIGURES) if self._newest is None else self._newest.figures()
+        return of_loop(NOTHING, 0.0, 0.0) if self._newest is None else self._newest.figures()
 
     def close(self) -> None:
         """End the loop that runs, with its native threads; the state stays, and the next loop may begin.

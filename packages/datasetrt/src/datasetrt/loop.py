@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ._core import Handout, Steps
 from .errors import DatasetRTError
+from .figures import LoaderStats, of_loop
 from .transform import Assembly, Drawn
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 
 _log = logging.getLogger("datasetrt")
-
-#: A loop that waits for a smaller part of its time than this gains nothing from faster reading.
-_TRIVIAL_WAIT = 0.05
 
 
 class Cursor(NamedTuple):
@@ -76,25 +74,10 @@ class Loop:
         self.ended = True
         self.handout.clear()
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> LoaderStats:
         """Counts and seconds so far."""
-        figures = self.stream.stats()
-        waited = figures["consumer_wait_seconds"]
         lasted = time.perf_counter() - self._began if self._lasted is None else self._lasted
-        input_bound = waited > figures["reader_wait_seconds"] and waited >= _TRIVIAL_WAIT * lasted
-        return {**figures, "transform_seconds": self.transform_seconds, "input_bound": input_bound}
-
-
-#: What a loader tells before its first loop.
-NO_FIGURES: dict[str, float] = {
-    "samples": 0,
-    "bytes": 0,
-    "consumer_wait_seconds": 0.0,
-    "reader_wait_seconds": 0.0,
-    "read_seconds": 0.0,
-    "transform_seconds": 0.0,
-    "input_bound": False,
-}
+        return of_loop(self.stream.stats(), self.transform_seconds, lasted)
 
 
 class LoaderIterator(Steps, Iterator[T_co]):
