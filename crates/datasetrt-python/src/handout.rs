@@ -1,13 +1,43 @@
 //! Samples that were read together, handed out one by one without a call into Python for each.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use datasetrt_core::read::{Payloads, Places};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::info::BatchInfo;
+use crate::info::{BatchInfo, Members};
+use crate::metadata::Lazy;
+use crate::sample::{CachedSample, Row};
+
+/// Samples that were read together; each becomes an object when it is asked for.
+pub(crate) struct Read {
+    pub(crate) payloads: Payloads,
+    pub(crate) columns: Arc<Lazy>,
+    pub(crate) members: Arc<Members>,
+}
+
+impl Read {
+    pub(crate) fn len(&self) -> usize {
+        self.payloads.lengths.len()
+    }
+
+    /// The sample at a place.
+    pub(crate) fn sample(&self, py: Python<'_>, at: usize) -> PyResult<CachedSample> {
+        // Samples are never split; should they be, they would come out empty rather than wrong.
+        let starts = match &self.payloads.places {
+            Places::Rows(starts) => starts.as_slice(),
+            Places::Columns(_) => &[],
+        };
+        let span =
+            starts.get(at).zip(self.payloads.lengths.get(at)).map(|(start, length)| *start..start + length);
+        let bytes = span.and_then(|span| self.payloads.buffer.as_slice().get(span)).unwrap_or_default();
+        let row = Row::Batch { batch: Arc::clone(&self.columns), row: at };
+        CachedSample::new(py, &PyBytes::new(py, bytes), row)
+    }
+}
 
 /// What a loop has read and not handed out yet, and how many steps it has made.
 #[pyclass(frozen, module = "datasetrt._core")]
@@ -18,10 +48,10 @@ pub(crate) struct Handout {
 
 #[derive(Default)]
 struct State {
-    /// The next one last.
-    samples: Vec<Py<PyAny>>,
-    info: Option<Py<BatchInfo>>,
-    /// How many of `info` were handed out.
+    read: Option<Arc<Read>>,
+    /// What is known of the samples that are or were handed out.
+    members: Option<Arc<Members>>,
+    /// How many of them were handed out.
     taken: usize,
     steps: u64,
 }
@@ -30,14 +60,29 @@ impl Handout {
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
 
-impl State {
-    fn take(&mut self) -> Option<Py<PyAny>> {
-        let sample = self.samples.pop()?;
-        self.taken += 1;
-        self.steps += 1;
-        Some(sample)
+    /// Takes what was read; nothing may be left of the read before.
+    pub(crate) fn put(&self, read: Read) {
+        let before = self.with(|state| {
+            state.taken = 0;
+            state.members = Some(Arc::clone(&read.members));
+            state.read.replace(Arc::new(read))
+        });
+        drop(before);
+    }
+
+    /// The next sample, which is a step; none where nothing is left of what was read.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<CachedSample>> {
+        let next = self.with(|state| state.read.clone().map(|read| (read, state.taken)));
+        let Some((read, at)) = next.filter(|(read, at)| *at < read.len()) else { return Ok(None) };
+        let sample = read.sample(py, at)?;
+        let spent = self.with(|state| {
+            state.taken = at + 1;
+            state.steps += 1;
+            if state.taken >= read.len() { state.read.take() } else { None }
+        });
+        drop(spent);
+        Ok(Some(sample))
     }
 }
 
@@ -48,20 +93,9 @@ impl Handout {
         Handout { state: Mutex::default() }
     }
 
-    /// Take what was read; nothing may be left of the read before.
-    fn put(&self, samples: &Bound<'_, PyList>, info: Bound<'_, BatchInfo>) {
-        let mut samples: Vec<_> = samples.iter().map(Bound::unbind).collect();
-        samples.reverse();
-        let before = self.with(|state| {
-            state.taken = 0;
-            (std::mem::replace(&mut state.samples, samples), state.info.replace(info.unbind()))
-        });
-        drop(before);
-    }
-
     /// Let go of what was read; what was handed out last stays known.
     fn clear(&self) {
-        drop(self.with(|state| std::mem::take(&mut state.samples)));
+        drop(self.with(|state| state.read.take()));
     }
 
     #[getter]
@@ -76,12 +110,9 @@ impl Handout {
 
     /// What is known of the sample that was handed out last.
     #[getter]
-    fn last(&self, py: Python<'_>) -> Option<BatchInfo> {
-        let known = self.with(|state| {
-            let info = state.info.as_ref().map(|info| info.clone_ref(py));
-            info.zip(state.taken.checked_sub(1))
-        });
-        known.map(|(info, at)| info.get().sample(at))
+    fn last(&self) -> Option<BatchInfo> {
+        let (members, taken) = self.with(|state| (state.members.clone(), state.taken));
+        members.zip(taken.checked_sub(1)).map(|(members, at)| BatchInfo::new(members).sample(at))
     }
 }
 
@@ -108,9 +139,10 @@ impl Steps {
         let py = slf.py();
         loop {
             // Taken and counted here, where no signal is handled in between: it counts, or it comes again.
-            let ready = slf.get().handout.get(py).and_then(|handout| handout.get().with(State::take));
-            if let Some(sample) = ready {
-                return Ok(sample.into_bound(py));
+            if let Some(handout) = slf.get().handout.get(py)
+                && let Some(sample) = handout.get().take(py)?
+            {
+                return Ok(Bound::new(py, sample)?.into_any());
             }
             let made = slf.call_method0(intern!(py, "_advance"))?;
             // That says: look again, samples are ready now.

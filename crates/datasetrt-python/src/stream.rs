@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use datasetrt_core::read::buffer::Pool;
-use datasetrt_core::read::{Dataset, Places, Split};
+use datasetrt_core::read::{Dataset, Split};
 use datasetrt_core::stream::plan::Plan;
 use datasetrt_core::stream::{Batch, OnCorrupt, Stats, Stream as CoreStream, StreamOptions, Substitution};
 use datasetrt_core::{Error, ErrorKind};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyDict, PyList};
 
 use crate::batch::{SampleBatch, record};
 use crate::call::interrupted;
 use crate::error::{OrRaise as _, invalid, to_py};
+use crate::handout::{Handout, Read};
 use crate::info::{BatchInfo, Members};
 use crate::metadata::Lazy;
 use crate::order::Order;
 use crate::plan::BatchPlan;
-use crate::sample::{CachedSample, Row};
 use crate::view::{View, place};
 
 /// The batches of one rank through one epoch, from a position on.
@@ -102,6 +102,24 @@ impl Stream {
     }
 }
 
+impl Stream {
+    fn pull_samples(&self, py: Python<'_>) -> PyResult<Option<Read>> {
+        let Some(batch) = self.pull(py)? else { return Ok(None) };
+        let wanted = &self.metadata_wanted;
+        Ok(Some(Read {
+            columns: Lazy::new(py, &self.dataset, &batch.rows, batch.globals, batch.metadata, wanted),
+            payloads: batch.payloads,
+            members: Arc::new(Members {
+                epoch: self.epoch,
+                rows: batch.rows,
+                positions: batch.positions,
+                padding: batch.padding,
+                substituted: batch.substituted,
+            }),
+        }))
+    }
+}
+
 #[pymethods]
 impl Stream {
     #[new]
@@ -172,31 +190,19 @@ impl Stream {
 
     /// The samples of the next read, and what is known of them; nothing at the end.
     fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, BatchInfo)>> {
-        let Some(batch) = self.pull(py)? else { return Ok(None) };
+        let Some(read) = self.pull_samples(py)? else { return Ok(None) };
         let begun = Instant::now();
-        let columns =
-            Lazy::new(py, &self.dataset, &batch.rows, batch.globals, batch.metadata, &self.metadata_wanted);
-        let bytes = batch.payloads.buffer.as_slice();
-        // Samples are never split; should they be, they would come out empty rather than wrong.
-        let starts = match &batch.payloads.places {
-            Places::Rows(starts) => starts.as_slice(),
-            Places::Columns(_) => &[],
-        };
-        let spans = starts.iter().zip(&batch.payloads.lengths);
-        let samples = spans.enumerate().map(|(at, (start, length))| {
-            let data = PyBytes::new(py, bytes.get(*start..start + length).unwrap_or_default());
-            CachedSample::new(py, &data, Row::Batch { batch: Arc::clone(&columns), row: at })
-        });
+        let samples = (0..read.len()).map(|at| read.sample(py, at));
         let list = PyList::new(py, samples.collect::<PyResult<Vec<_>>>()?)?;
-        let members = Members {
-            epoch: self.epoch,
-            rows: batch.rows,
-            positions: batch.positions,
-            padding: batch.padding,
-            substituted: batch.substituted,
-        };
         self.handed_over(begun);
-        Ok(Some((list, BatchInfo::new(Arc::new(members)))))
+        Ok(Some((list, BatchInfo::new(Arc::clone(&read.members)))))
+    }
+
+    /// Has the next read handed out from there; false at the end.
+    fn fill(&self, py: Python<'_>, handout: &Bound<'_, Handout>) -> PyResult<bool> {
+        let Some(read) = self.pull_samples(py)? else { return Ok(false) };
+        handout.get().put(read);
+        Ok(true)
     }
 
     fn substitutions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

@@ -229,23 +229,26 @@ class LoaderIterator(Steps, Iterator[T_co]):
         Raises:
             StopIteration: There is nothing left.
         """
-        if not self._read:
-            read: Callable[[], Any] = loop.stream.next_samples if self._by_sample else loop.stream.next
-            # In one call, so that a signal that comes while the stream reads finds what it gave in its place.
-            self._read.extend(islice(iter(read, None), 1))
+        if self._passes_on:
+            more = loop.stream.fill(loop.handout)
+        else:
+            if not self._read:
+                read: Callable[[], Any] = loop.stream.next_samples if self._by_sample else loop.stream.next
+                # In one call, so that a signal that comes while the stream reads finds what it gave there.
+                self._read.extend(islice(iter(read, None), 1))
+            more = bool(self._read)
         _log_substitutions(loop)
-        if not self._read:
+        if not more:
             # Closed while we waited, an epoch is not over.
             if not loop.ended:
                 loop.exhaust()
             raise StopIteration
-        found = self._read[0]
         if self._passes_on:
-            loop.handout.put(*found)
-        else:
-            # Again without a call in between.
-            ready = self._samples(loop, *found) if self._by_sample else [(found, found.info)]
-            self._ready = ready
+            return
+        found = self._read[0]
+        ready = self._samples(loop, *found) if self._by_sample else [(found, found.info)]
+        # Again without a call in between.
+        self._ready = ready
         self._read = []
 
     def _samples(self, loop: Loop, samples: list[CachedSample], info: BatchInfo) -> list[Any]:
