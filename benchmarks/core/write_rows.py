@@ -108,7 +108,8 @@ def workers(count: int) -> Callable[[Case], float]:
     def measure(case: Case) -> float:
         import datasetrt as drt
 
-        items = 1_000 if case.quick else 10_000
+        # Half a minute of work in all, beside which half a second for the start of the processes is little.
+        items = 1_000 if case.quick else 40_000
         source = drt.MapSource("burned", range(items), burn)
         config = drt.WriterConfig(workers=count, progress=False)
         seconds: list[float] = []

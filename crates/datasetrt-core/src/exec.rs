@@ -72,6 +72,23 @@ pub fn spawn<T: Send + 'static>(
     })
 }
 
+/// Runs `beside` on a thread of its own and `here` on this one, both to their end. Where no thread can be had, they run
+/// one after the other.
+pub fn both<A: Send, B>(
+    name: &str,
+    beside: impl FnOnce() -> Result<A> + Send,
+    here: impl FnOnce() -> Result<B>,
+) -> (Result<A>, Result<B>) {
+    let beside = Mutex::new(Some(beside));
+    let run = || lock(&beside).take().map(|work| guard("a helping thread", work));
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run);
+        let here = guard("a call", here);
+        let found = thread.ok().and_then(|thread| thread.join().ok().flatten());
+        (found.or_else(run).unwrap_or_else(|| Err(bug("a helping thread"))), here)
+    })
+}
+
 /// Waits for a thread and gives its result.
 pub fn join<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
     handle.join().unwrap_or_else(|_| Err(bug("a worker thread")))
@@ -102,6 +119,16 @@ mod tests {
     fn a_panic_is_an_error() {
         let handle = spawn("t", || -> Result<()> { panic!("on purpose") }).unwrap();
         assert_eq!(join(handle).unwrap_err().kind(), ErrorKind::Bug);
+    }
+
+    #[test]
+    fn two_calls_run_to_their_ends_whatever_the_other_does() {
+        let (a, b) = both("t", || Ok(1), || Ok("b"));
+        assert_eq!((a.unwrap(), b.unwrap()), (1, "b"));
+        let (a, b) = both("t", || -> Result<()> { panic!("on purpose") }, || Ok(2));
+        assert_eq!((a.unwrap_err().kind(), b.unwrap()), (ErrorKind::Bug, 2));
+        let (a, b) = both("t", || Ok(1), || -> Result<()> { panic!("on purpose") });
+        assert_eq!((a.unwrap(), b.unwrap_err().kind()), (1, ErrorKind::Bug));
     }
 
     #[test]

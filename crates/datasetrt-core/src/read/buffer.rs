@@ -139,7 +139,7 @@ fn roomy(total: usize) -> usize {
 
 fn allocate(total: usize, length: usize) -> Result<Vec<u8>> {
     /// From here on, ask before taking: a failed allocation would end the process.
-    const ASK_FIRST: usize = 64 << 20;
+    const ASK_FIRST: usize = 1 << 20;
     if total >= ASK_FIRST {
         Vec::<u8>::new().try_reserve_exact(total).map_err(|_| not_enough(length))?;
     }

@@ -11,6 +11,7 @@ use super::blocks::{BlockHashes, CheckedFile};
 use super::index::Index;
 use super::shards::{OpenShard, ShardFiles, check_size};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exec;
 use crate::format::checksum::{Digest, FileHasher};
 use crate::format::dictionary::Dictionary;
 use crate::format::manifest::{self, Manifest};
@@ -22,6 +23,9 @@ use crate::store::folder::{Entry, Folder};
 
 /// Larger metadata stays on disk: private memory does not grow with the number of samples.
 const RESIDENT_METADATA_BYTES: u64 = 8 << 20;
+
+/// Where index and metadata have so many bytes each, two threads read and hash them.
+const WORTH_A_THREAD: u64 = 1 << 20;
 
 /// How caches are read.
 #[derive(Clone, Copy, Debug)]
@@ -113,15 +117,25 @@ impl Cache {
         let index = open_sized(&folder.join(names::INDEX), manifest.index.bytes)?;
         let located =
             |e: Error| if e.path().is_some() { e } else { prefixed(&e, &folder, &folder.join(names::INDEX)) };
-        let index = Index::open(index, &manifest).map_err(located)?;
-        let metadata = open_sized(&folder.join(names::METADATA), manifest.metadata.bytes)?;
-        let mut blocks = BlockHashes::default();
-        let keep = metadata.bytes() > RESIDENT_METADATA_BYTES;
-        check_metadata_hash(&metadata, &manifest, &mut |piece| {
-            if keep {
-                blocks.update(piece);
+        let open_index = || Index::open(index, &manifest).map_err(located);
+        let open_metadata = || -> Result<_> {
+            let metadata = open_sized(&folder.join(names::METADATA), manifest.metadata.bytes)?;
+            let mut blocks = BlockHashes::default();
+            let keep = metadata.bytes() > RESIDENT_METADATA_BYTES;
+            check_metadata_hash(&metadata, &manifest, &mut |piece| {
+                if keep {
+                    blocks.update(piece);
+                }
+            })?;
+            Ok((metadata, blocks))
+        };
+        let (index, (metadata, blocks)) = match manifest.index.bytes.min(manifest.metadata.bytes) {
+            ..WORTH_A_THREAD => (open_index()?, open_metadata()?),
+            _ => {
+                let (index, metadata) = exec::both("drt-open", open_index, open_metadata);
+                (index?, metadata?)
             }
-        })?;
+        };
         Ok(Cache {
             id: manifest::cache_id(&checksum),
             columns: columns(&manifest).map_err(of_manifest)?,

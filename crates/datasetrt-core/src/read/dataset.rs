@@ -8,10 +8,15 @@ use arrow_array::{Array as _, ArrayRef, RecordBatch, RecordBatchOptions, UInt64A
 use arrow_schema::{DataType, Schema};
 use arrow_select::take::take_record_batch;
 
+use super::buffer::Pool;
 use super::cache::{Cache, ReadOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::Digest;
 use crate::metadata::{CacheSet, Export, Rows, Selection, TableSource, Value, deliverable, digest};
+
+/// So much memory of batches that were taken and dropped is kept for the next ones: that of two at a time.
+const SPARE_BATCHES: usize = 2;
+const SPARE_BYTES: usize = 8 << 20;
 
 /// An immutable view; cheap to clone, shared by threads and by forked processes.
 #[derive(Clone)]
@@ -19,6 +24,8 @@ pub struct Dataset {
     caches: Arc<[Arc<Cache>]>,
     set: Arc<CacheSet>,
     options: ReadOptions,
+    /// Memory of batches that were taken and dropped.
+    spare: Arc<Pool>,
     selection: Arc<Selection>,
     /// The added columns that are delivered with samples.
     delivered: Option<Arc<RecordBatch>>,
@@ -39,6 +46,7 @@ impl Dataset {
             set: Arc::new(CacheSet::new(sources)?),
             caches: caches.into(),
             options,
+            spare: Pool::new(SPARE_BATCHES, SPARE_BYTES),
             selection: Arc::new(Selection::all()),
             delivered: None,
             fingerprint: Arc::default(),
@@ -102,6 +110,11 @@ impl Dataset {
             .iter()
             .flat_map(|extra| extra.columns().iter().map(|array| array.null_count() > 0));
         stored.chain(extra).collect()
+    }
+
+    /// Where the memory of batches that are read by row numbers comes from and goes back to.
+    pub(crate) fn spare(&self) -> &Arc<Pool> {
+        &self.spare
     }
 
     /// The active table.
@@ -272,6 +285,7 @@ impl Dataset {
             caches: Arc::clone(&self.caches),
             set: Arc::clone(&self.set),
             options: self.options,
+            spare: Arc::clone(&self.spare),
             selection: Arc::new(canonical(selection, self.set.rows())),
             delivered: delivered.filter(|columns| columns.num_columns() > 0).map(Arc::new),
             fingerprint: Arc::default(),

@@ -7,7 +7,7 @@ use crate::format::index::{HEADER_BYTES, ROW_BYTES, check_header, decode_rows};
 use crate::format::manifest::Manifest;
 use crate::format::record::RAW_FRAME_BYTES;
 use crate::format::shard;
-use crate::store::file::ReadFile;
+use crate::store::file::{ReadFile, no_memory};
 
 /// Larger indexes stay on disk: private memory does not grow with the number of samples.
 const RESIDENT_BYTES: u64 = 8 << 20;
@@ -38,11 +38,20 @@ impl Index {
     pub(super) fn open(file: ReadFile, manifest: &Manifest) -> Result<Self> {
         let resident = file.bytes() <= RESIDENT_BYTES;
         let mut hasher = FileHasher::default();
-        let mut bytes = Vec::new();
+        let mut rows = Vec::new();
+        if resident {
+            let count = file.bytes() / ROW_BYTES as u64;
+            let refused = rows.try_reserve_exact(usize::try_from(count).unwrap_or(usize::MAX)).is_err();
+            refused.then(|| no_memory(file.bytes(), file.path())).map_or(Ok(()), Err)?;
+        }
+        let mut header_left = HEADER_BYTES;
         file.stream(&mut |piece| {
             hasher.update(piece);
             if resident {
-                bytes.extend_from_slice(piece);
+                // Pieces end where rows end, but for the last one of a file that is no index.
+                let (header, piece) = piece.split_at(header_left.min(piece.len()));
+                header_left -= header.len();
+                rows.extend(piece.as_chunks::<ROW_BYTES>().0.iter().map(|row| u64::from_le_bytes(*row)));
             }
         })?;
         if hasher.finish() != manifest.index.xxh3 {
@@ -51,10 +60,7 @@ impl Index {
         let mut header = [0; HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
         check_header(&header, manifest.sample_count)?;
-        let rows = match bytes.split_at_checked(HEADER_BYTES) {
-            Some((_, rows)) if resident => Rows::Resident(decode_rows(rows)),
-            _ => Rows::OnDisk(file),
-        };
+        let rows = if resident { Rows::Resident(rows) } else { Rows::OnDisk(file) };
         let index = Index { spans: spans(manifest), rows };
         index.check_spans()?;
         Ok(index)

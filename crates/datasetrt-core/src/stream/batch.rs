@@ -1,5 +1,6 @@
 //! One batch: from step numbers to positions, rows, payloads and metadata.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use arrow_array::RecordBatch;
@@ -86,7 +87,8 @@ impl Batch {
     pub fn of_rows(dataset: &Dataset, rows: Vec<u64>, interrupted: &mut dyn FnMut() -> bool) -> Result<Self> {
         let mut watch = Watch::new(interrupted);
         let globals = dataset.globals(&rows)?;
-        let payloads = dataset.read_payloads(&globals, &Arrangement::default(), &mut || watch.check());
+        let arrangement = Arrangement { pool: Some(Arc::clone(dataset.spare())), split: None };
+        let payloads = dataset.read_payloads(&globals, &arrangement, &mut || watch.check());
         let payloads = payloads.map_err(|failure| failure.error)?;
         Ok(Batch {
             padding: vec![false; rows.len()],
