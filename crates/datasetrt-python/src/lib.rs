@@ -36,6 +36,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sample::CachedSample>()?;
     module.add_class::<stream::Memory>()?;
     module.add_class::<stream::Stream>()?;
+    module.add_class::<view::Kept>()?;
     module.add_class::<view::View>()?;
     module.add_class::<writer::Writer>()?;
     module.add_function(wrap_pyfunction!(writer::check_source, module)?)?;

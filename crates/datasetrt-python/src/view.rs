@@ -9,7 +9,7 @@ use arrow_array::RecordBatchReader;
 use arrow_schema::{ArrowError, SchemaRef};
 use datasetrt_core::exec;
 use datasetrt_core::format::checksum::hex;
-use datasetrt_core::metadata::{Export, TableSource as _};
+use datasetrt_core::metadata::{self, Export, TableSource as _};
 use datasetrt_core::read::{Dataset, Progress, ReadOptions};
 use datasetrt_core::stream::Batch;
 use datasetrt_core::{Error, ErrorKind};
@@ -37,6 +37,12 @@ impl View {
     fn new(dataset: Dataset) -> Self {
         View { dataset: Arc::new(dataset), names: PyOnceLock::new() }
     }
+}
+
+/// Tables of metadata that would not stay in memory by themselves.
+#[pyclass(frozen, module = "datasetrt._core")]
+pub(crate) struct Kept {
+    _tables: Vec<Arc<metadata::Table>>,
 }
 
 /// What is smaller is copied once more rather than letting go of the interpreter twice.
@@ -154,11 +160,14 @@ impl View {
         Ok(View::new(py.detach(|| self.dataset.with_weights(weights)).or_raise(py)?))
     }
 
-    fn table(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
+    /// The table as a stream, and what keeps its memory: while somebody has both, metadata is read from there.
+    fn table(&self, py: Python<'_>) -> PyResult<(PyRecordBatchReader, Kept)> {
         // Loaded here, where a damaged file is our error and not that of whoever reads the stream.
-        let load = || self.dataset.caches().iter().try_for_each(|cache| cache.table().map(drop));
-        py.detach(load).or_raise(py)?;
-        Ok(PyRecordBatchReader::new(Box::new(Table(self.dataset.export().or_raise(py)?))))
+        let load = || -> datasetrt_core::Result<Vec<_>> {
+            self.dataset.caches().iter().map(|cache| cache.table()).collect()
+        };
+        let kept = Kept { _tables: py.detach(load).or_raise(py)? };
+        Ok((PyRecordBatchReader::new(Box::new(Table(self.dataset.export().or_raise(py)?))), kept))
     }
 
     #[pyo3(signature = (on_progress = None))]

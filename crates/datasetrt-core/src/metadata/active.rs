@@ -33,7 +33,7 @@ pub trait TableSource: Send + Sync {
     fn in_memory(&self) -> bool {
         true
     }
-    /// The table, if it is in memory already: loads nothing.
+    /// The table, if it is in memory already, for whatever reason: loads nothing.
     fn loaded(&self) -> Option<Arc<Table>> {
         None
     }
@@ -207,7 +207,7 @@ impl CacheSet {
     ///
     /// `index-out-of-range`, with the row; or what loading a table meets.
     pub fn take(&self, globals: &[u64]) -> Result<RecordBatch> {
-        let located = match self.caches.iter().all(|cache| cache.in_memory()) {
+        let located = match self.caches.iter().all(|cache| cache.in_memory() || cache.loaded().is_some()) {
             true => self.addresses(globals, &mut Tables::default())?,
             false => self.parts(globals)?,
         };
@@ -243,18 +243,21 @@ impl CacheSet {
             samples.get_mut(source).into_iter().for_each(|list| list.push(sample));
             places.push((source, sample));
         }
-        let mut tables = Vec::with_capacity(self.caches.len());
+        let (mut tables, mut whole) = (Vec::with_capacity(samples.len()), Vec::with_capacity(samples.len()));
         for (cache, samples) in self.caches.iter().zip(&samples) {
-            tables.push(match samples.is_empty() {
-                true => None,
-                false if cache.in_memory() => Some(cache.table()?),
-                false => Some(Arc::new(cache.part(samples)?)),
+            let loaded = cache.loaded();
+            whole.push(loaded.is_some() || cache.in_memory());
+            tables.push(match loaded {
+                _ if samples.is_empty() => None,
+                Some(table) => Some(table),
+                None if cache.in_memory() => Some(cache.table()?),
+                None => Some(Arc::new(cache.part(samples)?)),
             });
         }
         let mut next = vec![0; self.caches.len()];
         let mut spots: Vec<Spot> = Vec::with_capacity(globals.len());
         for (source, sample) in places {
-            let whole = self.caches.get(source).is_some_and(|cache| cache.in_memory());
+            let whole = whole.get(source).copied().unwrap_or_default();
             let row = next.get_mut(source).map(|next| std::mem::replace(next, *next + 1)).unwrap_or_default();
             let table = tables.get(source).and_then(Option::as_ref);
             let hint = spots.last().map_or(0, |spot| spot.chunk);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwapOption, ArcSwapWeak};
 use arrow_buffer::Buffer;
 
 use super::blocks::{BlockHashes, CheckedFile};
@@ -66,6 +66,8 @@ pub struct Cache {
     /// Of metadata that is not kept in memory.
     blocks: BlockHashes,
     table: ArcSwapOption<Table>,
+    /// The one that somebody else keeps, where it is too large for us to.
+    kept: ArcSwapWeak<Table>,
     cells: ArcSwapOption<CellFile>,
     shards: ShardFiles,
 }
@@ -147,6 +149,7 @@ impl Cache {
             },
             shards: ShardFiles::new(&folder, manifest.shards.len(), options.max_open_shards),
             table: ArcSwapOption::empty(),
+            kept: ArcSwapWeak::default(),
             cells: ArcSwapOption::empty(),
             folder,
             manifest,
@@ -269,18 +272,19 @@ impl TableSource for Cache {
     /// Two threads may load it at the same time at first; one of the equal results stays. A lock
     /// would not survive a fork at the wrong moment.
     fn table(&self) -> Result<Arc<Table>> {
-        if let Some(table) = self.table.load_full() {
+        if let Some(table) = self.loaded() {
             return Ok(table);
         }
         let table = Arc::new(self.load_table()?);
-        if self.in_memory() {
-            self.table.store(Some(Arc::clone(&table)));
+        match self.in_memory() {
+            true => self.table.store(Some(Arc::clone(&table))),
+            false => self.kept.store(Arc::downgrade(&table)),
         }
         Ok(table)
     }
 
     fn loaded(&self) -> Option<Arc<Table>> {
-        self.table.load_full()
+        self.table.load_full().or_else(|| self.kept.load().upgrade())
     }
 
     fn in_memory(&self) -> bool {

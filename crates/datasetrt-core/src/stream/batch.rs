@@ -138,8 +138,9 @@ impl Source {
         self.plan.steps().div_ceil(self.options.steps_per_read)
     }
 
-    /// Reads number `number`: one step or several.
-    pub(super) fn read(&self, number: u64) -> Result<Batch> {
+    /// Reads number `number`: one step or several. `proceed` is asked before each sample, and ends the read with its
+    /// error.
+    pub(super) fn read(&self, number: u64, proceed: &mut dyn FnMut() -> Result<()>) -> Result<Batch> {
         let first = number * self.options.steps_per_read;
         let last = (first + self.options.steps_per_read).min(self.plan.steps());
         let mut positions = Vec::new();
@@ -152,7 +153,7 @@ impl Source {
         }
         let mut rows = vec![0; positions.len()];
         timed(Part::Gather, || self.epoch_order.look_up(&positions, &mut rows))?;
-        let (globals, payloads, substitutions) = self.payloads(&positions, &mut rows)?;
+        let (globals, payloads, substitutions) = self.payloads(&positions, &mut rows, proceed)?;
         let mut substituted = vec![false; rows.len()];
         for found in &substitutions {
             substituted.get_mut(found.place).into_iter().for_each(|it| *it = true);
@@ -170,6 +171,7 @@ impl Source {
         &self,
         positions: &[u64],
         rows: &mut [u64],
+        proceed: &mut dyn FnMut() -> Result<()>,
     ) -> Result<(Vec<u64>, Payloads, Vec<Substitution>)> {
         /// So many replacements in a row are not damaged samples any more but a damaged cache.
         const MOST_ATTEMPTS: u64 = 64;
@@ -178,7 +180,7 @@ impl Source {
         let mut attempt = 0;
         loop {
             let Failure { place, error } =
-                match self.dataset.read_payloads(&globals, &self.arrangement, &mut || Ok(())) {
+                match self.dataset.read_payloads(&globals, &self.arrangement, proceed) {
                     Ok(payloads) => return Ok((globals, payloads, substitutions)),
                     Err(failure) => failure,
                 };

@@ -9,6 +9,7 @@ pub mod plan;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -91,6 +92,8 @@ struct Shared {
     reads: u64,
     state: Mutex<State>,
     changed: Condvar,
+    /// Nobody wants anything any more: what is being read is given up.
+    given_up: AtomicBool,
 }
 
 #[derive(Default)]
@@ -192,6 +195,7 @@ impl Drop for Stream {
             self.workers.drain(..).for_each(std::mem::forget);
             return;
         }
+        self.shared.given_up.store(true, Relaxed);
         exec::lock(&self.shared.state).closed = true;
         self.shared.changed.notify_all();
         for worker in self.workers.drain(..) {
@@ -210,6 +214,7 @@ impl Shared {
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            given_up: AtomicBool::new(false),
         })
     }
 
@@ -291,7 +296,8 @@ impl Shared {
 
     /// Reads a batch; a panic becomes an error, so that the consumer never waits in vain.
     fn read(&self, number: u64) -> Result<Batch> {
-        let read = || exec::guard("reading a batch", || self.source.read(number));
+        let given_up = || if self.given_up.load(Relaxed) { Err(exec::interrupted()) } else { Ok(()) };
+        let read = || exec::guard("reading a batch", || self.source.read(number, &mut { given_up }));
         let begun = Instant::now();
         let (found, parts) =
             if number.is_multiple_of(WATCHED) { timing::watch(read) } else { (read(), Parts::default()) };

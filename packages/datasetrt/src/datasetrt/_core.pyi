@@ -17,6 +17,7 @@ __all__ = [
     "BatchPlan",
     "CachedSample",
     "Handout",
+    "Kept",
     "Memory",
     "Order",
     "PayloadBuffer",
@@ -94,6 +95,11 @@ class Handout:
     @property
     def last(self) -> BatchInfo | None: ...
 
+@final
+class Kept:
+    # Tables of metadata that would not stay in memory by themselves.
+    ...
+
 @disjoint_base
 class Steps:
     # The base of an iterator: it gives samples that are ready at once, and asks `_advance` for the rest.
@@ -167,7 +173,8 @@ class View:
     def select(self, rows: npt.NDArray[np.int64]) -> View: ...
     def with_table(self, stream: ArrowStream, filtered: bool) -> View: ...
     def with_weights(self, weights: npt.NDArray[np.float64]) -> View: ...
-    def table(self) -> ArrowStream: ...
+    # The table as a stream, and what keeps its memory: while somebody has both, metadata is read from there.
+    def table(self) -> tuple[ArrowStream, Kept]: ...
     def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[_Problem]: ...
     @property
     def fingerprint(self) -> str: ...

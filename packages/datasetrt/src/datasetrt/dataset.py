@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from ._core import BatchPlan, CachedSample, Order, SampleBatch, Stream, View
+from ._core import BatchPlan, CachedSample, Kept, Order, SampleBatch, Stream, View
 from .audit import audit
 from .checks import COUNTABLE, as_index, invalid, slice_of, whole
 from .config import ReaderConfig
@@ -87,7 +87,8 @@ class CachedDataset(Loadable[T_co]):
         self._reports = reports
         self._opened = view
         self._recipe = recipe
-        self._frame: pl.DataFrame | None = None
+        # The table, and what it shares its memory with: metadata is read from there, too, while this is here.
+        self._frame: tuple[pl.DataFrame, Kept] | None = None
         self._orders: dict[Sampler, Order] = {}
         self._transform = transform
         self._work = None if transform is None else Assembly.of(transform)
@@ -247,9 +248,10 @@ class CachedDataset(Loadable[T_co]):
         if self._frame is None:
             import polars as pl
 
-            self._frame = pl.DataFrame(self._view.table())
+            stream, kept = self._view.table()
+            self._frame = pl.DataFrame(stream), kept
         # A clone shares the columns, and polars copies a column before it changes it in place.
-        return self._frame.clone()
+        return self._frame[0].clone()
 
     def with_metadata(self, frame: pl.DataFrame | ArrowStream) -> CachedDataset[T_co]:
         """A view with the rows of an edited table: left out, reordered, repeated or reweighted.
