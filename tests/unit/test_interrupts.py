@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 import datasetrt as drt
+from datasetrt import loop
 from tests.rows import wait_for_files
 
 #: Seconds until the signal comes, by which time the call is at its work: all of them take far longer.
@@ -147,3 +149,79 @@ def test_interrupts_at_any_place_leave_the_iterator_usable_and_the_state_right(
                 interrupts += 1
     assert interrupts > 0
     assert loader.epoch == 1
+
+
+def _sample_ids(made: Any) -> list[int]:
+    return [made.sample_id] if isinstance(made, drt.CachedSample) else [sample.sample_id for sample in made]
+
+
+_MODES: dict[str, dict[str, Any]] = {
+    "batches": {"batch_size": 2},
+    "samples": {"batch_size": None},
+    "transformed batches": {"batch_size": 2, "transform": lambda sample: sample},
+    "transformed samples": {"batch_size": None, "transform": lambda sample: sample},
+}
+
+
+@pytest.mark.parametrize("mode", _MODES)
+def test_an_interrupt_at_each_call_loses_no_sample_and_repeats_none(mode: str) -> None:
+    """Where Python would handle a signal in the code of a loop: when a call begins, and after one into C."""
+    ds = drt.testing.tiny_dataset(7)
+
+    def interrupted_at(event_number: int) -> bool:
+        loader: Any = ds.loader(**_MODES[mode], threads=1, sampler=drt.Shuffle(seed=3))
+        expected = [
+            n for made in ds.loader(**_MODES[mode], sampler=drt.Shuffle(seed=3)) for n in _sample_ids(made)
+        ]
+        got: list[int] = []
+        seen = 0
+
+        def hook(frame: Any, event: str, _: object) -> None:
+            nonlocal seen
+            if event in ("call", "c_call", "c_return") and frame.f_code.co_filename == loop.__file__:
+                seen += 1
+                if seen == event_number:
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+
+        iterator = iter(loader)
+        was_interrupted = False
+        sys.setprofile(hook)
+        try:
+            for made in iterator:
+                got += _sample_ids(made)
+        except KeyboardInterrupt:
+            was_interrupted = True
+        finally:
+            sys.setprofile(None)
+        state = loader.state_dict()
+        rest = [n for made in iterator for n in _sample_ids(made)]
+        assert got + rest == expected, (event_number, got, rest)
+        if got and len(got) < len(expected):
+            other: Any = ds.loader(**_MODES[mode], sampler=drt.Shuffle(seed=3))
+            other.load_state_dict(state)
+            assert got + [n for made in other for n in _sample_ids(made)] == expected, event_number
+        return was_interrupted
+
+    events = 1
+    while interrupted_at(events):
+        events += 1
+    assert events > 20
+
+
+def test_a_next_in_the_middle_of_another_loses_no_sample() -> None:
+    iterator = iter(drt.testing.tiny_dataset(10).loader(batch_size=None))
+    got: list[int] = []
+
+    def hook(frame: Any, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "_advance":
+            sys.setprofile(None)
+            got.append(next(iterator).sample_id)
+
+    sys.setprofile(hook)
+    try:
+        for sample in iterator:
+            got.append(sample.sample_id)
+    finally:
+        sys.setprofile(None)
+    assert sorted(got) == list(range(10))

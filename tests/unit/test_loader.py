@@ -807,6 +807,9 @@ def test_the_time_of_readers_is_divided(tmp_path: Path) -> None:
     figures = loader.stats()
     for part in ("read", "verify", "decompress", "gather", "hand_over"):
         assert figures[f"{part}_seconds"] > 0, part  # type: ignore[literal-required]
+    one_by_one = ds.loader(batch_size=None)
+    assert len(list(one_by_one)) == 200
+    assert one_by_one.stats()["hand_over_seconds"] > 0
     assert figures["decompress_seconds"] > figures["gather_seconds"]
 
 

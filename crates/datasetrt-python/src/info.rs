@@ -34,6 +34,7 @@ pub(crate) struct Members {
 ///     [0, 1, 2, 3, 4, 5, 6, 7] 0
 ///     [8, 9, 0, 1, 2, 3, 4, 5] 6
 #[pyclass(frozen, module = "datasetrt")]
+#[derive(Clone)]
 pub(crate) struct BatchInfo {
     places: Arc<Members>,
     from: usize,

@@ -56,8 +56,18 @@ impl Memory {
 /// into Python: a signal handler may come back here.
 enum Slot {
     Idle(Box<CoreStream>),
-    InUse,
+    /// With the figures as they were before.
+    InUse(Stats),
     Closed(Stats),
+}
+
+impl Slot {
+    fn stats(&self) -> Stats {
+        match self {
+            Slot::Idle(stream) => stream.stats(),
+            Slot::InUse(stats) | Slot::Closed(stats) => *stats,
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -72,13 +82,14 @@ impl Stream {
 
     fn take(&self, py: Python<'_>) -> PyResult<Option<Box<CoreStream>>> {
         let mut slot = lock(&self.slot);
-        match std::mem::replace(&mut *slot, Slot::InUse) {
+        let stats = slot.stats();
+        match std::mem::replace(&mut *slot, Slot::InUse(stats)) {
             Slot::Idle(stream) => Ok(Some(stream)),
             Slot::Closed(stats) => {
                 *slot = Slot::Closed(stats);
                 Ok(None)
             }
-            Slot::InUse => {
+            Slot::InUse(_) => {
                 let message = "this iterator is being advanced by another thread; give each thread its own";
                 Err(to_py(py, &Error::new(ErrorKind::Closed, message)))
             }
@@ -198,8 +209,12 @@ impl Stream {
         Ok(Some((list, BatchInfo::new(Arc::clone(&read.members)))))
     }
 
-    /// Has the next read handed out from there; false at the end.
+    /// Has the next read handed out from there; false at the end. Where something is left of the read before, nothing
+    /// is read: another call of `next` came first.
     fn fill(&self, py: Python<'_>, handout: &Bound<'_, Handout>) -> PyResult<bool> {
+        if handout.get().is_ready() {
+            return Ok(true);
+        }
         let Some(read) = self.pull_samples(py)? else { return Ok(false) };
         handout.get().put(read);
         Ok(true)
@@ -227,11 +242,7 @@ impl Stream {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = match &*lock(&self.slot) {
-            Slot::Idle(stream) => stream.stats(),
-            Slot::Closed(stats) => *stats,
-            Slot::InUse => Stats::default(),
-        };
+        let stats = lock(&self.slot).stats();
         let seconds = |value: Duration| value.as_secs_f64().into_pyobject(py).map(Bound::into_any);
         let watched = stats.watched;
         // What was found in some reads goes for all of them.

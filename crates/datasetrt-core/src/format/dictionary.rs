@@ -33,8 +33,8 @@ impl Dictionary {
         if bytes.len() > MAX_DICTIONARY_BYTES {
             return Err(bad(&format!("has {} bytes, more than {MAX_DICTIONARY_BYTES}", bytes.len())));
         }
-        // What does not begin with the magic number would be taken for content.
-        if !bytes.starts_with(&MAGIC) {
+        // What does not begin with the magic number, or ends there, would be taken for content.
+        if !bytes.starts_with(&MAGIC) || bytes.len() < MAGIC_AND_IDENTIFIER_BYTES {
             return Err(bad("is none of Zstandard"));
         }
         let decoder = DDict::try_create(&bytes).ok_or_else(|| bad("cannot be used"))?;
@@ -78,6 +78,7 @@ impl fmt::Debug for Dictionary {
 
 /// `ZSTD_MAGIC_DICTIONARY`, little-endian.
 const MAGIC: [u8; 4] = 0xec30_a437_u32.to_le_bytes();
+const MAGIC_AND_IDENTIFIER_BYTES: usize = MAGIC.len() + 4;
 
 fn bad(why: &str) -> Error {
     let message = format!("the dictionary in manifest.json {why}; rebuild the cache with on_stale='rebuild'");
@@ -107,6 +108,14 @@ mod tests {
         for payloads in [payloads(0), payloads(1), vec![Vec::new(); 100]] {
             let learnt = Dictionary::learn(payloads.iter().map(Vec::as_slice)).unwrap();
             assert_eq!(learnt.bytes(), b"");
+        }
+    }
+
+    #[test]
+    fn what_is_only_the_beginning_of_a_dictionary_is_refused() {
+        for length in 1..MAGIC_AND_IDENTIFIER_BYTES {
+            let bytes = [&MAGIC[..], &[0; 4]].concat()[..length].to_vec();
+            assert_eq!(Dictionary::new(bytes).unwrap_err().kind(), ErrorKind::BadManifest, "{length}");
         }
     }
 

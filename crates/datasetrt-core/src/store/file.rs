@@ -76,7 +76,7 @@ impl ReadFile {
     pub fn stream(&self, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
         // What is done with a piece finds it in the core's own cache.
         const PIECE: u64 = 256 << 10;
-        let mut buffer = vec![0; usize::try_from(self.bytes.min(PIECE)).unwrap_or(0)];
+        let mut buffer = zeroed(self.bytes.min(PIECE), &self.path)?;
         let mut offset = 0;
         while offset < self.bytes {
             let length = usize::try_from((self.bytes - offset).min(PIECE)).unwrap_or(0);

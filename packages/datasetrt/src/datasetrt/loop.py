@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ._core import Handout, Steps
 from .errors import DatasetRTError
@@ -77,7 +77,9 @@ class Loop:
     def figures(self) -> LoaderStats:
         """Counts and seconds so far."""
         lasted = time.perf_counter() - self._began if self._lasted is None else self._lasted
-        return of_loop(self.stream.stats(), self.transform_seconds, lasted)
+        stream = self.stream.stats()
+        stream["hand_over_seconds"] += self.handout.hand_over_seconds
+        return of_loop(stream, self.transform_seconds, lasted)
 
 
 class LoaderIterator(Steps, Iterator[T_co]):
@@ -156,8 +158,6 @@ class LoaderIterator(Steps, Iterator[T_co]):
     def _step(self) -> T_co:
         if self._begin is not None:
             self._loop = self._begin()
-            if self._passes_on:
-                self._hand_out(self._loop.handout)
             self._begin = None
         loop = self._loop
         if loop is None:  # closed before it began
@@ -165,20 +165,20 @@ class LoaderIterator(Steps, Iterator[T_co]):
         if loop.ended:
             raise StopIteration
         if self._passes_on:
+            # Each time: Ctrl-C may have come between the begin of the loop and the first one.
+            self._hand_out(loop.handout)
             self._fill(loop)
-            return cast(T_co, NotImplemented)
+            return NotImplemented  # type: ignore[no-any-return]
         if not self._ready:
             self._fill(loop)
         pending, info = self._ready[-1]
-        result = pending if self._as_is else self._worked(pending, loop)
-        # Without a call in between, at which Python would look for signals: it counts, or it comes again.
+        result: T_co = pending if self._as_is else self._worked(pending, loop)  # type: ignore[assignment]
+        # From here on without a call, at which Python would look for signals: it counts, or it comes again.
+        # The loop ends with the next call, which finds nothing more.
         loop.handed = info
         del self._ready[-1]
         loop.handout.steps += 1
-        # A rank may have one step less than others: its epoch is over when it is asked for one more.
-        if loop.handout.steps == len(loop.plan) and loop.cursor() is None:
-            loop.end()
-        return cast(T_co, result)
+        return result
 
     def close(self) -> None:
         """End the loop and its native threads; the next call of ``next`` raises StopIteration.
