@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import datasetrt as drt
+from datasetrt import writer
 from tests.rows import RowSource
 
 
@@ -279,3 +280,49 @@ def test_a_tiny_dataset_of_another_size_needs_another_root(tmp_path: Path) -> No
 def test_a_state_without_a_version_is_no_state(tiny: drt.CachedDataset) -> None:
     with pytest.raises(drt.StateError, match="has no version; give the dict of state_dict"):
         tiny.loader().load_state_dict({})  # type: ignore[typeddict-item]
+
+
+def test_a_map_source_does_not_go_on_where_another_kind_of_source_stopped(
+    tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    config = quiet.model_copy(update={"max_shard_bytes": 2000})
+
+    def crops(item: int) -> list[drt.CacheInput]:
+        return [drt.CacheInput(bytes([item]) * 300, {"item": item, "crop": crop}) for crop in (0, 1)]
+
+    class Crops:
+        name, fingerprint = "x", "v1"
+
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            for item in range(5):
+                yield from crops(item)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drt.cache(Crops(), tmp_path, config=config)
+    assert (tmp_path / ".x.journal").exists()
+    ds = drt.cache(drt.MapSource("x", range(15), crops, fingerprint="v1"), tmp_path, config=config)
+    assert ds.reports[0].resumed_at is None
+    found = [(sample.metadata["item"], sample.metadata["crop"]) for sample in ds]
+    assert found == [(item, crop) for item in range(15) for crop in (0, 1)]
+
+
+def test_what_another_rebuilt_between_look_and_lock_is_not_rebuilt_again(
+    tmp_path: Path, quiet: drt.WriterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def source(version: str) -> RowSource:
+        return RowSource("s", [(version.encode(), {"n": 1})], fingerprint=version)
+
+    drt.cache(source("v1"), tmp_path, config=quiet)
+    begin = writer._begin
+
+    def late(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(writer, "_begin", begin)
+        other = drt.cache(source("v2"), tmp_path, config=quiet, on_stale="rebuild")
+        assert not other.reports[0].reused
+        return begin(*given, **options)
+
+    monkeypatch.setattr(writer, "_begin", late)
+    ds = drt.cache(source("v2"), tmp_path, config=quiet, on_stale="rebuild")
+    assert (ds.reports[0].reused, ds[0].data) == (True, b"v2")
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]

@@ -147,6 +147,7 @@ fn write(root: &Path, name: &str, samples: u64, size: usize) -> Result<()> {
         max_shard_bytes: 256 << 20,
         threads: Some(1),
         queue_bytes: 64 << 20,
+        by_item: false,
         replace: true,
     };
     let mut payload = vec![0u8; size];

@@ -28,6 +28,7 @@ fn options(root: &Path, fingerprint: Option<&str>, replace: bool) -> WriteOption
         max_shard_bytes: 2000,
         threads: Some(1),
         queue_bytes: 1,
+        by_item: false,
         replace,
     }
 }

@@ -107,7 +107,7 @@ impl Writer {
 #[pymethods]
 impl Writer {
     #[new]
-    #[pyo3(signature = (root, name, *, fingerprint, codec, schema, compression, compression_level, max_shard_bytes, threads, queue_bytes, replace))]
+    #[pyo3(signature = (root, name, *, fingerprint, codec, schema, compression, compression_level, max_shard_bytes, threads, queue_bytes, by_item, replace))]
     #[expect(clippy::too_many_arguments, reason = "the writer's options, by keyword")]
     fn new(
         py: Python<'_>,
@@ -121,6 +121,7 @@ impl Writer {
         max_shard_bytes: u64,
         threads: Option<usize>,
         queue_bytes: u64,
+        by_item: bool,
         replace: bool,
     ) -> PyResult<Self> {
         let column = |(name, ty): (String, String)| {
@@ -145,6 +146,7 @@ impl Writer {
             max_shard_bytes,
             threads,
             queue_bytes,
+            by_item,
             replace,
         };
         let mut raised = None;

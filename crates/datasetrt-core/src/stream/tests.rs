@@ -24,6 +24,7 @@ fn write(root: &Path, samples: u64, compression: Compression) -> PathBuf {
         max_shard_bytes: 2000,
         threads: Some(1),
         queue_bytes: 1 << 20,
+        by_item: false,
         replace: false,
     };
     let mut writer = Writer::begin(options, Arc::new(Local)).unwrap();
@@ -183,6 +184,7 @@ fn write_payloads(root: &Path, payloads: &[Vec<u8>], compression: Compression) -
         max_shard_bytes: 1 << 20,
         threads: Some(1),
         queue_bytes: 1 << 20,
+        by_item: false,
         replace: false,
     };
     let mut writer = Writer::begin(options, Arc::new(Local)).unwrap();
@@ -271,6 +273,7 @@ fn metadata_too_large_for_memory_is_read_row_by_row() {
         max_shard_bytes: 1 << 30,
         threads: Some(1),
         queue_bytes: 1 << 20,
+        by_item: false,
         replace: false,
     };
     let text = |sample: u64| format!("{sample:0>100}");

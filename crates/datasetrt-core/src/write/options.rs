@@ -31,6 +31,8 @@ pub struct WriteOptions {
     pub threads: Option<usize>,
     /// Bytes that may wait between the source and the disk.
     pub queue_bytes: u64,
+    /// Whether samples are pushed with the numbers of items of the source, or each with its own.
+    pub by_item: bool,
     /// Replace a complete cache of that name, in one step, at the end.
     pub replace: bool,
 }
@@ -71,6 +73,7 @@ impl WriteOptions {
             compression: self.compression.method().to_owned(),
             level: self.compression.level(),
             max_shard_bytes: self.max_shard_bytes,
+            by_item: self.by_item,
         }
     }
 }
@@ -87,6 +90,8 @@ pub(super) struct Identity {
     compression: String,
     level: Option<i64>,
     max_shard_bytes: u64,
+    /// Otherwise the number of a sample would be taken for that of an item.
+    by_item: bool,
 }
 
 impl Identity {

@@ -16,6 +16,7 @@ pub(super) fn options(root: &Path, name: &str) -> WriteOptions {
         max_shard_bytes: 4096,
         threads: Some(2),
         queue_bytes: 1 << 20,
+        by_item: false,
         replace: false,
     }
 }

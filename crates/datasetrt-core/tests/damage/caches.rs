@@ -198,6 +198,7 @@ fn write(root: &Path, name: &str, compression: Compression) {
         max_shard_bytes: 400,
         threads: Some(1),
         queue_bytes: 1 << 20,
+        by_item: false,
         replace: false,
     };
     let mut writer = Writer::begin(options, Arc::new(Local)).unwrap();

@@ -61,6 +61,7 @@ fn options(base: &Path, variant: Variant, replace: bool) -> WriteOptions {
         max_shard_bytes: variant.max_shard_bytes,
         threads: Some(1),
         queue_bytes: 1,
+        by_item: false,
         replace,
     }
 }

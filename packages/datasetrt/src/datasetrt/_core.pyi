@@ -130,6 +130,7 @@ class Writer:
         max_shard_bytes: int,
         threads: int | None,
         queue_bytes: int,
+        by_item: bool,
         replace: bool,
     ) -> Writer: ...
     # The descriptor that held the lock when the writer was made.

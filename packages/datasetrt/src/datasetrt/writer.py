@@ -48,9 +48,10 @@ def write_cache(
     """Write the samples of a source to ``root/<source.name>``.
 
     The cache appears whole, in one step, or not at all. A source with a fingerprint continues a write
-    that was interrupted, if fingerprint and config are the same: samples that are durable already are
-    taken from the source and dropped, or skipped where it has ``iter_from`` or is a MapSource. The same
-    samples give the same bytes, whatever the threads, workers or interruptions.
+    that was interrupted, if fingerprint and config are the same, and both sources or neither are a
+    MapSource: samples that are durable already are taken from the source and dropped, or skipped where it
+    has ``iter_from`` or is a MapSource. The same samples give the same bytes, whatever the threads,
+    workers or interruptions.
 
     Args:
         source: A named iterable of CacheInput, or a MapSource.
@@ -224,7 +225,20 @@ def _ensure(
             time.sleep(pause)
             pause = min(pause * 1.5, _LAST_LOOK_SECONDS)
             continue
+        current = _rebuilt_meanwhile(root, description) if broken or view is not None else None
+        if current is not None:
+            writer.abort()
+            return _reused(current, begin)
         return _run(writer, source, description, root, config, begin)
+
+
+def _rebuilt_meanwhile(root: str, description: Description) -> View | None:
+    """What another process has published between our look and our lock, if it is what we would write."""
+    try:
+        view = _published(root, description.name)
+    except (FormatError, CorruptionError):
+        return None
+    return None if view is None or _differences(view, description) else view
 
 
 #: The writes of each thread, which must not wait for them.
@@ -322,6 +336,7 @@ def _begin(
         max_shard_bytes=config.max_shard_bytes,
         threads=config.threads,
         queue_bytes=config.queue_bytes,
+        by_item=isinstance(source, MapSource),
         replace=replace,
     )
 
