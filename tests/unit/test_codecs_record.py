@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import sys
+from collections import UserList, deque
 from pathlib import Path
 from typing import Any
 
@@ -395,3 +396,35 @@ def test_what_does_not_fit_is_told_as_it_is(dtype: str, value: Any, words: str) 
 def test_mixtures_that_lose_nothing_are_taken(dtype: str, value: Any) -> None:
     codec = drt.codecs.Record({"x": (dtype, (2,))})
     assert repr(codec.loads(codec.dumps({"x": value}))["x"].tolist()) == repr(np.array(value, dtype).tolist())
+
+
+class Whole(int):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "message"),
+    [
+        (("float64", (2,)), [np.int64(2**53 + 1), 1.0], "which no float is"),
+        (("float64", (2,)), (np.uint64(2**64 - 1), 0.5), "which no float is"),
+        (("float64", (2,)), [Whole(2**53 + 1), 1.0], "which no float is"),
+        (("complex128", (2,)), [np.int64(2**53 + 1), 1j], "which no float is"),
+        (("S5", (1,)), [b"a\0"], "ends in a zero byte"),
+        (("S5", ()), b"a\0", "ends in a zero byte"),
+        (("int64", (2,)), deque([True, 2]), "True, a bool; give whole numbers"),
+        (("int64", (2,)), UserList([True, 2]), "True, a bool; give whole numbers"),
+        (("int64", (1, 2)), [deque([True, 2])], "True, a bool; give whole numbers"),
+        (("float32", ()), {1.5}, "a set; give floats"),
+    ],
+)
+def test_records_take_nothing_that_would_be_lost(spec: Any, value: Any, message: str) -> None:
+    with pytest.raises(drt.CodecError, match=message):
+        drt.codecs.Record({"x": spec}).dumps({"x": value})
+
+
+def test_records_take_what_is_kept() -> None:
+    codec = drt.codecs.Record({"x": ("float64", (2,)), "n": ("int8", (3,)), "s": ("S5", (1,))})
+    packed = codec.dumps({"x": deque([np.int64(2**53), 1.5]), "n": range(3), "s": [b"a\0b"]})
+    found = codec.loads(packed)
+    assert found["x"].tolist() == [2.0**53, 1.5]
+    assert (found["n"].tolist(), found["s"].tolist()) == ([0, 1, 2], [b"a\0b"])

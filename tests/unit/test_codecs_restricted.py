@@ -771,3 +771,24 @@ def test_allowed_containers_take_items() -> None:
     value = collections.OrderedDict(a=collections.deque([1]))
     codec = Pickle(allow=["collections.OrderedDict", "collections.deque"])
     assert codec.loads(codec.dumps(value)) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.ma.array([1, 2]), np.recarray(2, dtype=[("a", "i4")])],
+    ids=lambda v: type(v).__name__,
+)
+def test_subclasses_of_arrays_need_trust_and_are_told_so(value: Any) -> None:
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    names = ["numpy", "numpy.ma.core._mareconstruct", "numpy.ma.MaskedArray", "numpy.rec.recarray", name]
+    codec = drt.codecs.Pickle(allow=[*names, "numpy.matrix", "numpy.ma.core.MaskedArray", "numpy.record"])
+    with pytest.raises(drt.CodecError, match="trust=True"):
+        codec.loads(drt.codecs.Pickle().dumps(value))
+
+
+@pytest.mark.parametrize("value", [2**8200, (((0,) * 20,) * 20, 1)], ids=["int", "key"])
+def test_bounds_of_restricted_pickles_are_no_damage(value: Any) -> None:
+    given = value if isinstance(value, int) else {value: 1}
+    with pytest.raises(drt.CodecError, match="which is not read without trust; use trust=True") as refused:
+        drt.codecs.Pickle(allow="numpy").loads(drt.codecs.Pickle().dumps(given))
+    assert "damaged" not in str(refused.value)

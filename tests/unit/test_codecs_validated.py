@@ -225,3 +225,8 @@ def test_bytes_that_json_cannot_spell_are_a_codec_error(kind: Any, value: Any) -
     with pytest.raises(drt.CodecError) as refused:
         drt.codecs.Validated(drt.codecs.Json(), kind).dumps(value)
     assert refused.value.kind == "encode"
+
+
+def test_a_type_that_is_not_defined_is_refused_at_once() -> None:
+    with pytest.raises(drt.InvalidInputError, match="no adapter for 'zzz'"):
+        drt.codecs.Validated(drt.codecs.Json(), "zzz")  # type: ignore[arg-type]

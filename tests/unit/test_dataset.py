@@ -649,3 +649,26 @@ def test_a_sample_has_an_id_of_64_bits(sample_id: int) -> None:
 def test_weights_in_no_row_are_refused(tiny: drt.CachedDataset) -> None:
     with pytest.raises(drt.InvalidInputError, match="give one number a row"):
         tiny.with_weights([[1.0], [2.0, 3.0]])
+
+
+def test_a_view_is_decoded_with_the_codec_of_its_rows(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    json, msgpack = drt.codecs.Json(), drt.codecs.Msgpack()
+    sources = [
+        RowSource(name, [(codec.dumps([n]), {"n": n}) for n in range(3)], codec=codec)
+        for name, codec in (("j", json), ("m", msgpack))
+    ]
+    both = drt.cache(sources, tmp_path, config=quiet)
+    assert both.codec is None
+    assert (both[:3].codec, both[3:].codec, both[1:2].codec) == ("json", "msgpack", "json")
+    assert both.take([0, 3]).indices.tolist() == [0, 3]
+    first = both.filter(cache_id=both.caches[0].cache_id)
+    assert list(first.loader(batch_size=3, transform=json)) == [[[0], [1], [2]]]
+    assert list(both[::-1][:3].loader(batch_size=None, transform=msgpack)) == [[2], [1], [0]]
+    for codec in (json, msgpack):
+        with pytest.raises(
+            drt.CodecError, match=r"codecs 'json' and 'msgpack'.*filter the rows of one cache"
+        ):
+            both.loader(transform=codec)
+    with pytest.raises(drt.CodecError, match=r"written with codec 'json' .* 'msgpack'; decode with"):
+        both[:3].loader(transform=msgpack)
+    assert both[:0].codec is None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import datasetrt as drt
+from datasetrt import writer
 from tests.rows import RowSource, rows_of, wait_for_files
 
 
@@ -533,3 +534,63 @@ def test_a_long_fingerprint_does_not_fill_the_message(tmp_path: Path, quiet: drt
     with pytest.raises(drt.StaleCacheError, match="of length 4,000") as refused:
         drt.cache(RowSource("s", rows_of(3), fingerprint="b" * 4_000), tmp_path, config=quiet)
     assert len(str(refused.value)) < 1000
+
+
+def test_cures_of_a_wrong_type_help(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    def write(values: list[Any], schema: dict[str, type] | None = None) -> None:
+        drt.cache(
+            RowSource("s", [(b"", {"a": value}) for value in values], schema=schema), tmp_path, config=quiet
+        )
+
+    for values in ([1, True], [1, "x"], [1.5, "x"], [True, 1]):
+        with pytest.raises(drt.InvalidInputError, match=r"; convert the value, or declare .* if all samples"):
+            write(values)
+    with pytest.raises(drt.InvalidInputError, match=r"; declare schema=\{'a': float\} or convert"):
+        write([1, 1.5])
+    write([1, 1.5], {"a": float})
+
+
+def test_a_map_source_does_not_go_on_where_another_kind_of_source_stopped(
+    tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    config = quiet.model_copy(update={"max_shard_bytes": 2000})
+
+    def crops(item: int) -> list[drt.CacheInput]:
+        return [drt.CacheInput(bytes([item]) * 300, {"item": item, "crop": crop}) for crop in (0, 1)]
+
+    class Crops:
+        name, fingerprint = "x", "v1"
+
+        def __iter__(self) -> Iterator[drt.CacheInput]:
+            for item in range(5):
+                yield from crops(item)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drt.cache(Crops(), tmp_path, config=config)
+    assert (tmp_path / ".x.journal").exists()
+    ds = drt.cache(drt.MapSource("x", range(15), crops, fingerprint="v1"), tmp_path, config=config)
+    assert ds.reports[0].resumed_at is None
+    found = [(sample.metadata["item"], sample.metadata["crop"]) for sample in ds]
+    assert found == [(item, crop) for item in range(15) for crop in (0, 1)]
+
+
+def test_what_another_rebuilt_between_look_and_lock_is_not_rebuilt_again(
+    tmp_path: Path, quiet: drt.WriterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def source(version: str) -> RowSource:
+        return RowSource("s", [(version.encode(), {"n": 1})], fingerprint=version)
+
+    drt.cache(source("v1"), tmp_path, config=quiet)
+    begin = writer._begin
+
+    def late(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(writer, "_begin", begin)
+        other = drt.cache(source("v2"), tmp_path, config=quiet, on_stale="rebuild")
+        assert not other.reports[0].reused
+        return begin(*given, **options)
+
+    monkeypatch.setattr(writer, "_begin", late)
+    ds = drt.cache(source("v2"), tmp_path, config=quiet, on_stale="rebuild")
+    assert (ds.reports[0].reused, ds[0].data) == (True, b"v2")
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]

@@ -244,14 +244,7 @@ impl Stream {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = lock(&self.slot).stats();
         let seconds = |value: Duration| value.as_secs_f64().into_pyobject(py).map(Bound::into_any);
-        let watched = stats.watched;
-        // What was found in some reads goes for all of them.
-        let part = |part: Duration| match watched.whole.is_zero() {
-            true => Duration::ZERO,
-            false => stats.read.mul_f64((part.as_secs_f64() / watched.whole.as_secs_f64()).min(1.0)),
-        };
-        let files = watched.whole.saturating_sub(watched.verify + watched.decompress + watched.gather);
-        let files = if watched.whole.is_zero() { stats.read } else { part(files) };
+        let parts = stats.parts();
         let handed = Duration::from_nanos(self.hand_over_nanos.load(Relaxed));
         record(
             py,
@@ -260,10 +253,10 @@ impl Stream {
                 ("bytes", stats.bytes.into_pyobject(py)?.into_any()),
                 ("consumer_wait_seconds", stats.consumer_wait.as_secs_f64().into_pyobject(py)?.into_any()),
                 ("reader_wait_seconds", stats.reader_wait.as_secs_f64().into_pyobject(py)?.into_any()),
-                ("read_seconds", seconds(files)?),
-                ("verify_seconds", seconds(part(watched.verify))?),
-                ("decompress_seconds", seconds(part(watched.decompress))?),
-                ("gather_seconds", seconds(part(watched.gather))?),
+                ("read_seconds", seconds(parts.files())?),
+                ("verify_seconds", seconds(parts.verify)?),
+                ("decompress_seconds", seconds(parts.decompress)?),
+                ("gather_seconds", seconds(parts.gather)?),
                 ("hand_over_seconds", seconds(handed)?),
             ],
         )

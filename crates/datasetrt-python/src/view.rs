@@ -1,6 +1,5 @@
 //! The active table, as the Python package uses it.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,24 +56,25 @@ impl View {
     /// The payload of a global row. A large one is read to where Python has it.
     fn payload<'py>(&self, py: Python<'py>, global: u64) -> PyResult<Bound<'py, PyBytes>> {
         SMALL.with_borrow_mut(|memory| {
+            let small = &mut *memory;
             let found = py.detach(move || -> datasetrt_core::Result<_> {
                 let wanted = self.dataset.find(global)?;
                 match wanted.known_length()? {
                     Some(length) if length > WORTH_ITS_PLACE => Ok(Err((wanted, length))),
-                    Some(_) => wanted.read(memory).map(|payload| Ok(Cow::Borrowed(payload))),
-                    None => {
-                        let mut own = Vec::new();
-                        wanted.read(&mut own)?;
-                        Ok(Ok(Cow::Owned(own)))
-                    }
+                    _ => wanted.read(small).map(Ok),
                 }
             });
-            match found.or_raise(py)? {
-                Ok(payload) => Ok(PyBytes::new(py, &payload)),
+            let payload = match found.or_raise(py)? {
+                Ok(payload) => PyBytes::new(py, payload),
                 Err((wanted, length)) => PyBytes::new_with(py, length, |payload| {
                     py.detach(|| wanted.read_into(payload)).or_raise(py)
-                }),
+                })?,
+            };
+            // What was compressed is there whole, however long it is.
+            if memory.len() > 2 * WORTH_ITS_PLACE {
+                *memory = Vec::new();
             }
+            Ok(payload)
         })
     }
 }

@@ -134,8 +134,6 @@ impl Writer {
             .map(|columns| columns.into_iter().map(column).collect::<PyResult<Vec<_>>>())
             .transpose()?;
         let compression = Compression::parse(compression, compression_level).or_raise(py)?;
-        // As the engine does: a source may change the working directory.
-        let root = std::path::absolute(&root).unwrap_or(root);
         let options = WriteOptions {
             root,
             name,

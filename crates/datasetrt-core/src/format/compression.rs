@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use zstd::zstd_safe::DCtx;
+use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
 
 use super::dictionary::Dictionary;
 use super::record::{no_memory, reserve};
@@ -169,9 +170,15 @@ fn room(bytes: usize) -> Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// Zstandard allocates by itself, and says so only in words.
 fn of_zstd(source: std::io::Error, bytes: usize) -> Error {
-    if source.to_string().contains("llocat") { no_memory(bytes) } else { failed(source) }
+    if is_no_memory(&source) { no_memory(bytes) } else { failed(source) }
+}
+
+/// Whether Zstandard, which allocates by itself, found too little memory.
+pub(super) fn is_no_memory(source: &std::io::Error) -> bool {
+    let code = source.get_ref().and_then(|inner| inner.downcast_ref::<zstd::Error>());
+    source.kind() == std::io::ErrorKind::OutOfMemory
+        || code.is_some_and(|code| code.is(ZSTD_ErrorCode::ZSTD_error_memory_allocation))
 }
 
 fn failed(source: std::io::Error) -> Error {

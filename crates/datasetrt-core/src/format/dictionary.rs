@@ -4,6 +4,8 @@ use std::fmt;
 
 use zstd::zstd_safe::DDict;
 
+use super::compression::is_no_memory;
+use super::record::{no_memory, reserve};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longer dictionaries are refused unread.
@@ -46,16 +48,22 @@ impl Dictionary {
     ///
     /// # Errors
     ///
-    /// `bug` if what was learnt cannot be used.
+    /// `io` where memory does not suffice; `bug` if what was learnt cannot be used.
     pub fn learn<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Result<Self> {
         let (mut all, mut lengths) = (Vec::new(), Vec::new());
         for payload in payloads {
             let (part, _) = payload.split_at(payload.len().min(LEARNT_FROM_EACH));
+            reserve(&mut all, part.len())?;
             all.extend_from_slice(part);
             lengths.push(part.len());
         }
-        // It fails where there is too little to learn from, and says so in many ways.
-        let learnt = zstd::dict::from_continuous(&all, &lengths, LEARNT_BYTES).unwrap_or_default();
+        let learnt = match zstd::dict::from_continuous(&all, &lengths, LEARNT_BYTES) {
+            Ok(learnt) => learnt,
+            // Less memory must not give other bytes.
+            Err(e) if is_no_memory(&e) => return Err(no_memory(all.len())),
+            // There is too little to learn from, which it says in many ways.
+            Err(_) => Vec::new(),
+        };
         Dictionary::new(learnt).map_err(|e| Error::new(ErrorKind::Bug, e.message()))
     }
 

@@ -145,23 +145,40 @@ impl<'a> Frame<'a> {
     }
 
     /// Compares the checksum.
-    pub fn verify(&self) -> Result<()> {
-        compare(&self.identity, self.expected, self.stored)
+    pub fn verify(self) -> Result<Verified<'a>> {
+        compare(&self.identity, self.expected, self.stored)?;
+        Ok(Verified(self))
     }
 
     /// Verifies, then writes the payload to `out`, which has exactly [`Frame::payload_bytes`] bytes.
+    pub fn unpack(self, out: &mut [u8]) -> Result<()> {
+        self.verify()?.unpack(out)
+    }
+}
+
+/// A record whose checksum was compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Verified<'a>(Frame<'a>);
+
+impl Verified<'_> {
+    /// Length of the payload before compression.
+    pub fn payload_bytes(&self) -> u64 {
+        self.0.payload_bytes()
+    }
+
+    /// Writes the payload to `out`, which has exactly [`Verified::payload_bytes`] bytes.
     pub fn unpack(&self, out: &mut [u8]) -> Result<()> {
-        self.verify()?;
-        if out.len() as u64 != self.identity.payload_bytes {
+        let Verified(frame) = self;
+        if out.len() as u64 != frame.identity.payload_bytes {
             let message = format!("{} bytes wanted, the record states {}", out.len(), self.payload_bytes());
-            return Err(bad_kind(ErrorKind::Decompression, self.identity.sample_id, message));
+            return Err(bad_kind(ErrorKind::Decompression, frame.identity.sample_id, message));
         }
-        if self.identity.tag == TAG_RAW && out.len() == self.stored.len() {
-            out.copy_from_slice(self.stored);
+        if frame.identity.tag == TAG_RAW && out.len() == frame.stored.len() {
+            out.copy_from_slice(frame.stored);
             return Ok(());
         }
-        compression::decompress(self.identity.tag, self.dictionary, self.stored, out)
-            .map_err(|e| bad_kind(e.kind(), self.identity.sample_id, e.message().to_owned()))
+        compression::decompress(frame.identity.tag, frame.dictionary, frame.stored, out)
+            .map_err(|e| bad_kind(e.kind(), frame.identity.sample_id, e.message().to_owned()))
     }
 }
 

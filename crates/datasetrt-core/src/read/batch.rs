@@ -197,9 +197,8 @@ impl Dataset {
 }
 
 fn unpack(wanted: &Wanted<'_>, record: &[u8]) -> Result<Vec<u8>> {
-    let frame = Frame::parse(wanted.cache.rules(), wanted.sample, record)?;
     // Before the allocation: a damaged length must not cost memory.
-    frame.verify()?;
+    let frame = Frame::parse(wanted.cache.rules(), wanted.sample, record)?.verify()?;
     let mut payload = zeroed(frame.payload_bytes(), &wanted.cache.shard_path(wanted.place.shard))?;
     frame.unpack(&mut payload)?;
     Ok(payload)
@@ -306,20 +305,19 @@ fn read_packed(
         proceed()?;
         read_record(w)
     })?;
-    let parse = |w: &Wanted<'_>, record: &[u8]| -> Result<usize> {
-        let frame = Frame::parse(w.cache.rules(), w.sample, record)?;
-        // Before the allocation: a damaged length must not cost memory.
-        timed(Part::Verify, || frame.verify())?;
-        usize::try_from(frame.payload_bytes()).map_err(|_| w.too_large())
-    };
-    let mut lengths = Vec::with_capacity(wanted.len());
+    let (mut frames, mut lengths) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
     for (place, (w, record)) in wanted.iter().zip(&records).enumerate() {
-        lengths.push(parse(w, record).map_err(|e| Failure { place, error: w.explain(&e) })?);
+        let failed = |e: Error| Failure { place, error: w.explain(&e) };
+        let frame = Frame::parse(w.cache.rules(), w.sample, record).map_err(failed)?;
+        // Before the allocation: a damaged length must not cost memory.
+        let frame = timed(Part::Verify, || frame.verify()).map_err(failed)?;
+        lengths.push(usize::try_from(frame.payload_bytes()).map_err(|_| failed(w.too_large()))?);
+        frames.push(frame);
     }
     let mut whole = Vec::new();
-    fill(wanted, lengths, arrangement, proceed, |w, place, room| {
-        let record = records.get(place).map(Vec::as_slice).unwrap_or_default();
-        let frame = Frame::parse(w.cache.rules(), w.sample, record)?;
+    fill(wanted, lengths, arrangement, proceed, |_, place, room| {
+        // There is one for each.
+        let Some(frame) = frames.get(place) else { return Ok(()) };
         let parts = match room {
             Room::Whole { bytes, before } => {
                 let payload = bytes.get_mut(before..).unwrap_or_default();

@@ -40,9 +40,8 @@ impl Index {
         let mut hasher = FileHasher::default();
         let mut rows = Vec::new();
         if resident {
-            let count = file.bytes() / ROW_BYTES as u64;
-            let refused = rows.try_reserve_exact(usize::try_from(count).unwrap_or(usize::MAX)).is_err();
-            refused.then(|| no_memory(file.bytes(), file.path())).map_or(Ok(()), Err)?;
+            let count = usize::try_from(file.bytes()).unwrap_or(usize::MAX) / ROW_BYTES;
+            rows.try_reserve_exact(count).map_err(|_| no_memory(file.bytes(), file.path()))?;
         }
         let mut header_left = HEADER_BYTES;
         file.stream(&mut |piece| {

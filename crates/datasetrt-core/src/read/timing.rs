@@ -28,6 +28,13 @@ pub struct Parts {
     pub gather: Duration,
 }
 
+impl Parts {
+    /// What is left of the whole: reading files.
+    pub fn files(&self) -> Duration {
+        self.whole.saturating_sub(self.verify + self.decompress + self.gather)
+    }
+}
+
 impl std::ops::AddAssign for Parts {
     fn add_assign(&mut self, other: Parts) {
         self.whole += other.whole;

@@ -76,6 +76,24 @@ pub struct Stats {
     pub watched: Parts,
 }
 
+impl Stats {
+    /// The parts of all reads, as those of the reads that were looked at closely tell; what is in none of them went into
+    /// reading files.
+    pub fn parts(&self) -> Parts {
+        let watched = self.watched;
+        let share = |part: Duration| match watched.whole.is_zero() {
+            true => Duration::ZERO,
+            false => self.read.mul_f64((part.as_secs_f64() / watched.whole.as_secs_f64()).min(1.0)),
+        };
+        Parts {
+            whole: self.read,
+            verify: share(watched.verify),
+            decompress: share(watched.decompress),
+            gather: share(watched.gather),
+        }
+    }
+}
+
 /// The batches of one epoch. Threads start at the first call of [`Stream::next`] and end with the stream.
 pub struct Stream {
     shared: Arc<Shared>,
@@ -92,8 +110,8 @@ struct Shared {
     reads: u64,
     state: Mutex<State>,
     changed: Condvar,
-    /// Nobody wants anything any more: what is being read is given up.
-    given_up: AtomicBool,
+    /// Nobody wants anything any more: threads end, and give up what they are reading.
+    closed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -104,7 +122,6 @@ struct State {
     wanted: u64,
     ready: BTreeMap<u64, Result<Batch>>,
     ready_bytes: u64,
-    closed: bool,
     failed: Option<Error>,
     stats: Stats,
 }
@@ -195,8 +212,9 @@ impl Drop for Stream {
             self.workers.drain(..).for_each(std::mem::forget);
             return;
         }
-        self.shared.given_up.store(true, Relaxed);
-        exec::lock(&self.shared.state).closed = true;
+        self.shared.closed.store(true, Relaxed);
+        // Who saw it open under the lock waits by now, and hears the call.
+        drop(exec::lock(&self.shared.state));
         self.shared.changed.notify_all();
         for worker in self.workers.drain(..) {
             // What a thread failed with has been delivered in its batch.
@@ -214,7 +232,7 @@ impl Shared {
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            given_up: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -280,7 +298,7 @@ impl Shared {
     fn claim(&self) -> Option<u64> {
         let begun = Instant::now();
         let mut state = exec::lock(&self.state);
-        while !state.closed && state.failed.is_none() && state.next < self.reads {
+        while !self.closed.load(Relaxed) && state.failed.is_none() && state.next < self.reads {
             let near = state.next <= state.wanted.saturating_add(self.options.prefetch_batches);
             let room = state.ready_bytes < self.options.prefetch_bytes || state.next == state.wanted;
             if near && room {
@@ -296,8 +314,8 @@ impl Shared {
 
     /// Reads a batch; a panic becomes an error, so that the consumer never waits in vain.
     fn read(&self, number: u64) -> Result<Batch> {
-        let given_up = || if self.given_up.load(Relaxed) { Err(exec::interrupted()) } else { Ok(()) };
-        let read = || exec::guard("reading a batch", || self.source.read(number, &mut { given_up }));
+        let proceed = || if self.closed.load(Relaxed) { Err(exec::interrupted()) } else { Ok(()) };
+        let read = || exec::guard("reading a batch", || self.source.read(number, &mut { proceed }));
         let begun = Instant::now();
         let (found, parts) =
             if number.is_multiple_of(WATCHED) { timing::watch(read) } else { (read(), Parts::default()) };

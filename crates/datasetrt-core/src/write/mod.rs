@@ -319,9 +319,10 @@ impl Writer {
             ));
         }
         // It stays here until all is well: what became durable before a failure is kept for a later resume.
-        let shards = self.pipeline.as_mut().ok_or_else(closed)?.finish(interrupted)?;
-        let columns = self.rows.columns().to_vec();
-        let published = publish::publish(&*self.storage, &self.paths, &self.options, &columns, shards)?;
+        let pipeline = self.pipeline.as_mut().ok_or_else(closed)?;
+        let shards = pipeline.finish(interrupted)?;
+        let (storage, columns, dictionary) = (&*self.storage, self.rows.columns(), pipeline.dictionary());
+        let published = publish::publish(storage, &self.paths, &self.options, columns, dictionary, shards)?;
         publish::clean_up(&*self.storage, &self.paths)?;
         self.lock = None;
         Ok(published)

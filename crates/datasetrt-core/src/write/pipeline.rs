@@ -98,6 +98,11 @@ impl Pipeline {
         let _ = self.dictionary.set(dictionary);
     }
 
+    /// What records are compressed with; nothing, if nobody has said.
+    pub(super) fn dictionary(&self) -> &[u8] {
+        self.dictionary.get_or_init(Vec::new)
+    }
+
     /// A buffer that a written chunk no longer needs, or a new one.
     pub(super) fn recycled(&self) -> Vec<u8> {
         let mut buffer = self.buffers.try_recv().unwrap_or_default();

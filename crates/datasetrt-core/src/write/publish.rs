@@ -32,9 +32,9 @@ pub(super) fn publish(
     paths: &Paths,
     options: &WriteOptions,
     columns: &[(String, Option<ColumnType>)],
+    dictionary: &[u8],
     shards: u64,
 ) -> Result<Published> {
-    let dictionary = segment(storage, paths, 0)?.dictionary;
     let (index, entries, payload_bytes) = write_index(storage, paths, shards)?;
     let (metadata, columns) = write_metadata(storage, paths, columns, shards)?;
     let manifest = Manifest {
@@ -42,7 +42,7 @@ pub(super) fn publish(
         fingerprint: options.fingerprint.clone(),
         codec: options.codec.clone(),
         compression: options.compression,
-        dictionary,
+        dictionary: dictionary.to_vec(),
         record_key: record_key(&options.name, options.fingerprint.as_deref()),
         sample_count: entries.iter().map(|e| e.samples).sum(),
         payload_bytes,

@@ -10,36 +10,6 @@ _TRIVIAL_WAIT = 0.05
 _MUCH_TRANSFORM = 0.5
 
 
-class LoaderStats(TypedDict):
-    """Where the time of a loop over a loader went: seconds, counts, and what they mean.
-
-    What the readers did is summed over threads. How it is divided is looked at in one read of sixteen, the
-    first one included, and goes for all of them.
-
-    Example:
-        >>> import datasetrt as drt
-        >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
-        >>> batches = list(loader)
-        >>> stats = loader.stats()
-        >>> stats["samples"], stats["bytes"]
-        (10, 80)
-    """
-
-    samples: int
-    bytes: int
-    read_seconds: float
-    verify_seconds: float
-    decompress_seconds: float
-    gather_seconds: float
-    reader_wait_seconds: float
-    consumer_wait_seconds: float
-    hand_over_seconds: float
-    transform_seconds: float
-    consumer_seconds: float
-    input_bound: bool
-    advice: str
-
-
 class StreamStats(TypedDict):
     """What the native stream tells of it."""
 
@@ -52,6 +22,27 @@ class StreamStats(TypedDict):
     reader_wait_seconds: float
     consumer_wait_seconds: float
     hand_over_seconds: float
+
+
+class LoaderStats(StreamStats):
+    """Where the time of a loop over a loader went: seconds, counts, and what they mean.
+
+    What the readers did is summed over threads. How it is divided is looked at in one read of sixteen, the
+    first one included, and goes for all of them. :meth:`Loader.stats` tells what each figure is.
+
+    Example:
+        >>> import datasetrt as drt
+        >>> loader = drt.testing.tiny_dataset().loader(batch_size=4)
+        >>> batches = list(loader)
+        >>> stats = loader.stats()
+        >>> stats["samples"], stats["bytes"]
+        (10, 80)
+    """
+
+    transform_seconds: float
+    consumer_seconds: float
+    input_bound: bool
+    advice: str
 
 
 #: Before the first loop.
