@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use datasetrt_core::format::compression::Compression;
 use datasetrt_core::format::manifest::Manifest;
-use datasetrt_fuzz::{Files, GOLDEN, Whole, golden_folder, read, scratch, whole};
+use datasetrt_fuzz::{Files, GOLDEN, Whole, golden_folder, read, scratch, survey, whole};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -188,15 +188,19 @@ fuzz_target!(|input: Input| {
     }
     let folder = root.path().join("cache");
     files.store(&folder);
+    let told = survey(&folder);
     let found = match read(&folder, 2000) {
         Ok(found) => found,
         Err(error) => {
+            let same = |e: &datasetrt_core::Error| e.kind() == error.kind() && e.path() == error.path();
+            assert!(told.iter().any(same), "{told:?} without {error:?}");
             assert!(!error.message().is_empty() && !error.message().contains('\n'));
             assert!(error.path().is_some(), "an error without its file: {error:?}");
             assert_ne!(files, golden.files, "a sound cache is refused: {error}");
             return;
         }
     };
+    assert_eq!(told, found.problems);
     let broken = found.payloads.iter().any(Result::is_err) || found.metadata.is_err();
     assert!(!broken || !found.problems.is_empty(), "verify calls sound what cannot be read: {found:?}");
     if !sealed {

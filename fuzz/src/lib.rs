@@ -10,7 +10,7 @@ use datasetrt_core::format::checksum::{FileHasher, Identity, record_checksum, xx
 use datasetrt_core::format::manifest::{FileEntry, Manifest, ShardEntry};
 use datasetrt_core::format::shard::{HEADER_BYTES, Header, TRAILER_BYTES, Trailer};
 use datasetrt_core::metadata::write_segment;
-use datasetrt_core::read::{Arrangement, Cache, Dataset, Places, Progress, ReadOptions};
+use datasetrt_core::read::{Arrangement, Cache, Dataset, Places, Progress, ReadOptions, Survey};
 
 /// The golden caches by name.
 pub const GOLDEN: [&str; 9] = [
@@ -165,6 +165,14 @@ pub struct Reading {
     pub payloads: Vec<Result<Vec<u8>>>,
     /// The metadata as bytes, or why not.
     pub metadata: Result<Vec<u8>>,
+}
+
+/// What a check tells that needs no cache that opens.
+pub fn survey(folder: &Path) -> Vec<datasetrt_core::Error> {
+    match Survey::of(folder) {
+        Ok(survey) => survey.verify(&mut Silent).expect("nobody stops it"),
+        Err(error) => vec![error],
+    }
 }
 
 /// Opens a cache and reads it in every way; `most` bounds the samples that are read one by one.

@@ -96,9 +96,11 @@ def test_verify_lists_everything_that_is_wrong(folder: Path, tiny_folder: Path) 
 
 def test_verify_goes_on_after_a_cache_that_cannot_be_opened(folder: Path, tmp_path: Path) -> None:
     (folder / "index.bin").unlink()
+    damage(folder, 80)
     document = run_json("verify", folder, tmp_path / "nowhere", status=1)
-    kinds = [cache["problems"][0]["kind"] for cache in document["caches"]]
-    assert kinds == ["missing-file", "not-found"]
+    kinds = [[problem["kind"] for problem in cache["problems"]] for cache in document["caches"]]
+    assert kinds == [["missing-file", "shard-digest"], ["not-found"]]
+    assert [cache["name"] for cache in document["caches"]] == [None, None]
     assert run("verify", tmp_path / "nowhere").returncode == 3
 
 

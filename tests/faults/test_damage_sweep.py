@@ -70,9 +70,24 @@ def look(folder: Path, expected: list[Any]) -> str:
     try:
         dataset = drt.open_dataset(folder)
     except drt.DatasetRTError as error:
-        return told(error, folder)
+        refusal = error
+    else:
+        return look_at(dataset, folder, expected)
+    assert refusal.kind in kinds_unopened(folder)
+    return told(refusal, folder)
+
+
+def kinds_unopened(folder: Path) -> set[str]:
+    try:
+        return {problem.kind for problem in drt.verify_cache(folder).problems}
+    except drt.DatasetRTError as refusal:
+        return {told(refusal, folder)}
+
+
+def look_at(dataset: drt.CachedDataset, folder: Path, expected: list[Any]) -> str:
     report = dataset.verify()
     assert not report.ok
+    assert drt.verify_cache(folder) == report
     assert all(str(folder) in (problem.path or "") for problem in report.problems)
     kinds = set()
     for way, whole in zip(WAYS, expected, strict=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,16 +45,80 @@ def test_every_problem_has_a_cure(damage: str, compression: str, tmp_path: Path)
     ds = drt.cache(RowSource("train", rows_of(20)), tmp_path, config=config)
     DAMAGES[damage](tmp_path / "train")
     report = ds.verify()
+    unopened = drt.verify_cache(tmp_path / "train")
     assert not report.ok
-    for problem in report.problems:
+    assert not unopened.ok
+    for problem in report.problems + unopened.problems:
         assert "\n" not in problem.message
         rebuilt = "on_stale='rebuild'" in problem.message
         assert rebuilt or "remove the cache's folder and write it again" in problem.message, problem
     # What the messages advise helps.
     if damage == "folder":
         (tmp_path / "train" / "shards" / "000000.bin").rmdir()
-    if not all("on_stale='rebuild'" in problem.message for problem in report.problems):
+    if not all("on_stale='rebuild'" in problem.message for problem in report.problems + unopened.problems):
         shutil.rmtree(tmp_path / "train")
     again = drt.cache(RowSource("train", rows_of(20)), tmp_path, config=config, on_stale="rebuild")
     assert again.verify().ok
     assert again[7].data == rows_of(20)[7][0]
+
+
+@pytest.mark.parametrize("damage", [None, *DAMAGES])
+def test_a_check_tells_how_far_it_is(damage: str | None, tmp_path: Path) -> None:
+    config = drt.WriterConfig(max_shard_bytes=1_000, progress=False)
+    ds = drt.cache(RowSource("train", rows_of(200)), tmp_path, config=config)
+    if damage is not None:
+        DAMAGES[damage](tmp_path / "train")
+    for check in (ds.verify, partial(drt.verify_cache, tmp_path / "train")):
+        watch = Mock()
+        check(on_progress=watch)
+        told = [call.args for call in watch.call_args_list]
+        assert [done for done, _ in told] == sorted(done for done, _ in told)
+        assert told[-1][0] == told[-1][1] > 0
+
+
+def test_what_on_progress_raises_ends_the_check(tmp_path: Path) -> None:
+    drt.write_cache(RowSource("train", rows_of(20)), tmp_path, config=drt.WriterConfig(progress=False))
+    for unopened in (False, True):
+        if unopened:
+            (tmp_path / "train" / "index.bin").unlink()
+        with pytest.raises(ZeroDivisionError):
+            drt.verify_cache(tmp_path / "train", on_progress=lambda done, total: 1 // 0)
+
+
+def test_damage_in_every_file_is_told(tmp_path: Path) -> None:
+    config = drt.WriterConfig(max_shard_bytes=1_000, progress=False)
+    folder = drt.write_cache(RowSource("train", rows_of(200)), tmp_path, config=config).path
+    shards = sorted((folder / "shards").iterdir())
+    assert len(shards) > 3
+    flipped(folder / "index.bin", -3)
+    cut(folder / "metadata.arrow", 1)
+    flipped(shards[1], 100)
+    shards[2].unlink()
+    report = drt.verify_cache(folder)
+    told = [(problem.kind, Path(problem.path or "").name) for problem in report.problems]
+    assert told == [
+        ("index-checksum", "index.bin"),
+        ("file-size", "metadata.arrow"),
+        ("shard-digest", "000001.bin"),
+        ("missing-file", "000002.bin"),
+    ]
+    assert report.samples == 200
+    flipped(folder / "manifest.json", 100)
+    report = drt.verify_cache(folder)
+    told = [(problem.kind, Path(problem.path or "").name) for problem in report.problems]
+    assert told == [
+        ("manifest-checksum", "manifest.json"),
+        ("shard-digest", "000001.bin"),
+        ("missing-file", "000002.bin"),
+    ]
+    assert report.samples is None
+    assert str(report).startswith("1 cache with an unknown number of samples: 3 problems\n")
+
+
+def test_what_is_no_cache_cannot_be_checked(tmp_path: Path) -> None:
+    with pytest.raises(drt.CacheNotFoundError):
+        drt.verify_cache(tmp_path / "nowhere")
+    with pytest.raises(drt.FormatError):
+        drt.verify_cache(tmp_path)
+    with pytest.raises(drt.InvalidInputError):
+        drt.verify_cache(3)  # type: ignore[arg-type]

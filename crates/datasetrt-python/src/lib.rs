@@ -14,6 +14,7 @@ mod payloads;
 mod plan;
 mod sample;
 mod stream;
+mod verify;
 mod view;
 mod writer;
 
@@ -26,6 +27,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     numpy::PyArray1::<i64>::zeros(module.py(), 0, false);
     module.add("version", datasetrt_core::RELEASE)?;
     module.add_function(wrap_pyfunction!(clean::clean_root, module)?)?;
+    module.add_function(wrap_pyfunction!(verify::verify_folder, module)?)?;
     module.add_class::<batch::SampleBatch>()?;
     module.add_class::<buffer::PayloadBuffer>()?;
     module.add_class::<handout::Handout>()?;

@@ -1,15 +1,14 @@
 //! The active table, as the Python package uses it.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::RecordBatchReader;
 use arrow_schema::{ArrowError, SchemaRef};
-use datasetrt_core::exec;
 use datasetrt_core::format::checksum::hex;
 use datasetrt_core::metadata::{self, Export, TableSource as _};
-use datasetrt_core::read::{Dataset, Progress, ReadOptions};
+use datasetrt_core::read::{Dataset, ReadOptions};
 use datasetrt_core::stream::Batch;
 use datasetrt_core::{Error, ErrorKind};
 use numpy::{PyArray1, PyArrayMethods as _};
@@ -19,10 +18,11 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use pyo3_arrow::PyRecordBatchReader;
 
 use crate::batch::{SampleBatch, record};
-use crate::call::{call, interrupted};
+use crate::call::interrupted;
 use crate::error::{OrRaise as _, invalid, to_py};
 use crate::input;
 use crate::sample::{CachedSample, Row};
+use crate::verify::watched;
 
 /// An immutable active table over one or more caches.
 #[pyclass(frozen, module = "datasetrt._core")]
@@ -177,20 +177,14 @@ impl View {
         on_progress: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let total = self.dataset.caches().iter().map(|c| c.manifest().stored_bytes()).sum();
-        let mut watch = Watch { callback: on_progress.map(Bound::unbind), done: 0, total, raised: None };
-        let verify = || -> datasetrt_core::Result<Vec<Error>> {
+        let dataset = &self.dataset;
+        watched(py, on_progress, total, |watch| {
             let mut problems = Vec::new();
-            for cache in self.dataset.caches() {
-                problems.extend(cache.verify(&mut watch)?);
+            for cache in dataset.caches() {
+                problems.extend(cache.verify(watch)?);
             }
             Ok(problems)
-        };
-        let found = py.detach(verify);
-        if let Some(raised) = watch.raised {
-            return Err(raised);
-        }
-        let problems = found.or_raise(py)?;
-        PyList::new(py, problems.iter().map(|p| problem(py, p)).collect::<PyResult<Vec<_>>>()?)
+        })
     }
 
     #[getter]
@@ -256,46 +250,6 @@ impl RecordBatchReader for Table {
     fn schema(&self) -> SchemaRef {
         Arc::clone(self.0.schema())
     }
-}
-
-/// Tells a Python callable how far a check is; its exception, or a signal's, ends the check.
-struct Watch {
-    callback: Option<Py<PyAny>>,
-    done: u64,
-    total: u64,
-    raised: Option<PyErr>,
-}
-
-impl Progress for Watch {
-    fn advance(&mut self, bytes: u64) -> datasetrt_core::Result<()> {
-        self.done += bytes;
-        let told = Python::try_attach(|py| {
-            py.check_signals()?;
-            let Some(callback) = &self.callback else { return Ok(()) };
-            call(callback.bind(py), (self.done, self.total)).map(drop)
-        });
-        // While the interpreter exits there is nothing to attach to, and nobody who waits for the result.
-        let Some(told) = told else { return Err(exec::interrupted()) };
-        told.map_err(|raised| {
-            self.raised = Some(raised);
-            exec::interrupted()
-        })
-    }
-}
-
-fn problem<'py>(py: Python<'py>, problem: &Error) -> PyResult<Bound<'py, PyDict>> {
-    let path = problem.path().map(Path::as_os_str);
-    record(
-        py,
-        [
-            ("kind", problem.kind().code().into_pyobject(py)?.into_any()),
-            ("message", problem.message().into_pyobject(py)?.into_any()),
-            ("path", path.into_pyobject(py)?.into_any()),
-            ("shard", problem.shard().into_pyobject(py)?.into_any()),
-            ("offset", problem.offset().into_pyobject(py)?.into_any()),
-            ("sample_id", problem.sample_id().into_pyobject(py)?.into_any()),
-        ],
-    )
 }
 
 /// The identity of a sample that was replaced.

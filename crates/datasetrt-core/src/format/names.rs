@@ -26,6 +26,13 @@ pub fn shard_path(cache: &Path, ordinal: u64) -> PathBuf {
     cache.join(SHARDS).join(shard_file(ordinal))
 }
 
+/// The number in a file name of ours, such as `000007.bin`.
+pub fn ordinal(name: &str, suffix: &str) -> Option<u64> {
+    let digits = name.strip_suffix(suffix)?;
+    let plain = digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
+    if plain { digits.parse().ok() } else { None }
+}
+
 /// Refuses a source name that is not one plain path segment.
 pub fn check_name(name: &str) -> Result<()> {
     let problem = if name.is_empty() {

@@ -1,25 +1,25 @@
 //! One cache: opened in stages, each trusting only what the one before has checked.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::{ArcSwapOption, ArcSwapWeak};
-use arrow_buffer::Buffer;
 
 use super::blocks::{BlockHashes, CheckedFile};
+use super::files::{
+    MOST_REBUILDS, check_metadata_hash, check_shard_sizes, columns, open_index, open_sized, prefixed,
+    read_manifest, read_table, take_rules,
+};
 use super::index::Index;
-use super::shards::{OpenShard, ShardFiles, check_size};
+use super::shards::{OpenShard, ShardFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec;
-use crate::format::checksum::{Digest, FileHasher};
-use crate::format::dictionary::Dictionary;
+use crate::format::checksum::Digest;
 use crate::format::manifest::{self, Manifest};
 use crate::format::names;
 use crate::format::record::Rules;
-use crate::metadata::{CellFile, ColumnInfo, ColumnType, Table, TableSource, check_column_name};
+use crate::metadata::{CellFile, ColumnInfo, Table, TableSource};
 use crate::store::file::ReadFile;
-use crate::store::folder::{Entry, Folder};
 
 /// Larger metadata stays on disk: private memory does not grow with the number of samples.
 const RESIDENT_METADATA_BYTES: u64 = 8 << 20;
@@ -40,8 +40,6 @@ impl Default for ReadOptions {
     }
 }
 
-/// How many rebuilds may come between, one after the other, while a cache is opened.
-const MOST_REBUILDS: usize = 100;
 /// So often what looks like damage is looked at again, before it is believed.
 const MOST_RETURNS: usize = 3;
 
@@ -109,17 +107,9 @@ impl Cache {
     fn open_as(folder: PathBuf, options: ReadOptions, bytes: &[u8]) -> Result<Self> {
         let of_manifest = |e: Error| prefixed(&e, &folder, &folder.join(names::MANIFEST));
         let (mut manifest, checksum) = Manifest::decode(bytes).map_err(of_manifest)?;
-        // It is in the reader's form from here on, and held once.
-        let dictionary = std::mem::take(&mut manifest.dictionary);
-        let dictionary = match manifest.compression.has_dictionary() {
-            true => Some(Arc::new(Dictionary::new(dictionary).map_err(of_manifest)?)),
-            false => None,
-        };
+        let rules = take_rules(&mut manifest).map_err(of_manifest)?;
         check_shard_sizes(&folder, &manifest)?;
-        let index = open_sized(&folder.join(names::INDEX), manifest.index.bytes)?;
-        let located =
-            |e: Error| if e.path().is_some() { e } else { prefixed(&e, &folder, &folder.join(names::INDEX)) };
-        let open_index = || Index::open(index, &manifest).map_err(located);
+        let open_index = || open_index(&folder, &manifest);
         let open_metadata = || -> Result<_> {
             let metadata = open_sized(&folder.join(names::METADATA), manifest.metadata.bytes)?;
             let mut blocks = BlockHashes::default();
@@ -141,12 +131,7 @@ impl Cache {
         Ok(Cache {
             id: manifest::cache_id(&checksum),
             columns: columns(&manifest).map_err(of_manifest)?,
-            rules: Rules {
-                record_key: manifest.record_key,
-                compression: manifest.compression,
-                dictionary,
-                max_payload_bytes: manifest.payload_bytes,
-            },
+            rules,
             shards: ShardFiles::new(&folder, manifest.shards.len(), options.max_open_shards),
             table: ArcSwapOption::empty(),
             kept: ArcSwapWeak::default(),
@@ -204,15 +189,7 @@ impl Cache {
 
     /// Where the record of a sample lies, or what is wrong with the index.
     pub(super) fn place(&self, sample: u64) -> Result<Place> {
-        let located = |e: Error| {
-            let e = if e.path().is_some() { e } else { prefixed(&e, &self.folder, &self.index_path()) };
-            e.at_sample(sample)
-        };
-        self.index.place(sample).map_err(located)
-    }
-
-    fn index_path(&self) -> PathBuf {
-        self.folder.join(names::INDEX)
+        placed(&self.index, &self.folder, sample)
     }
 
     pub(super) fn shard_path(&self, ordinal: u64) -> PathBuf {
@@ -221,14 +198,7 @@ impl Cache {
 
     /// Adds to an error which record of which file it is about.
     pub(super) fn locate(&self, error: &Error, sample: u64, place: Place) -> Error {
-        let path = self.shard_path(place.shard);
-        let message = format!(
-            "{} record of sample {sample} at byte {}: {}; restore the file, or remove the cache's folder and write it again",
-            path.display(),
-            place.start,
-            error.message()
-        );
-        Error::new(error.kind(), message).at_path(path).at_shard(place.shard, place.start).at_sample(sample)
+        locate(&self.folder, error, sample, place)
     }
 
     fn metadata_file(&self) -> CheckedFile<'_> {
@@ -247,12 +217,7 @@ impl Cache {
 
     /// Reads and decodes `metadata.arrow` from the file that was opened, comparing its checksum again.
     pub(super) fn load_table(&self) -> Result<Table> {
-        let bytes = self.metadata.read_all()?;
-        let mut hasher = FileHasher::default();
-        hasher.update(&bytes);
-        check_hash(&hasher, &self.metadata, &self.manifest)?;
-        let located = |e: Error| prefixed(&e, &self.folder, self.metadata.path());
-        Table::decode(Buffer::from_vec(bytes), &self.columns, self.manifest.sample_count).map_err(located)
+        read_table(&self.metadata, &self.folder, &self.manifest, &self.columns)
     }
 }
 
@@ -298,178 +263,23 @@ impl TableSource for Cache {
     }
 }
 
-fn read_manifest(folder: &Path) -> Result<Vec<u8>> {
-    let path = folder.join(names::MANIFEST);
-    let mut found = ReadFile::open(&path);
-    for _ in 0..MOST_REBUILDS {
-        // A cache may have come into this place, or gone from it, while the path was followed: it is followed
-        // again before the folder is said to have none.
-        let explained = match &found {
-            Err(e) if e.kind() == ErrorKind::MissingFile && folder.is_dir() => None,
-            Err(e) => explain_missing(folder, e),
-            Ok(_) => break,
-        };
-        match explained {
-            Some(error) => return Err(error),
-            None => found = ReadFile::open(&path),
-        }
-    }
-    let file = found.map_err(|e| explain_missing(folder, &e).unwrap_or(e))?;
-    if file.bytes() > manifest::MAX_BYTES {
-        let message = format!(
-            "{} has {} bytes, a manifest has at most {}",
-            path.display(),
-            file.bytes(),
-            manifest::MAX_BYTES
-        );
-        return Err(Error::new(ErrorKind::NotACache, message).at_path(path));
-    }
-    file.read_all()
-}
-
-/// Why there is no manifest: nothing at the path, an unfinished write, or some other folder. None where it has one
-/// by now.
-fn explain_missing(folder: &Path, error: &Error) -> Option<Error> {
-    if error.kind() != ErrorKind::MissingFile {
-        return Some(error.clone());
-    }
-    let shown = folder.display();
-    let (kind, message) = match std::fs::metadata(folder) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => (ErrorKind::NotFound, not_found(folder)),
-        Err(e) => return Some(Error::io("open", folder, &e)),
-        Ok(found) if !found.is_dir() => {
-            (ErrorKind::NotACache, format!("{shown} is a file; give the folder of a cache"))
-        }
-        Ok(_) if folder.join(names::MANIFEST).symlink_metadata().is_ok() => return None,
-        Ok(_) if folder.join(names::INDEX).exists() || folder.join(names::SHARDS).exists() => (
-            ErrorKind::Unfinished,
-            format!(
-                "{shown} has no manifest.json: it was never finished, or damaged; rebuild the cache with on_stale='rebuild'"
-            ),
-        ),
-        Ok(_) => (
-            ErrorKind::NotACache,
-            format!("{shown} is not a cache: it has no manifest.json; give root/NAME of a cache"),
-        ),
+/// Where the record of a sample lies, or what is wrong with the index.
+pub(super) fn placed(index: &Index, folder: &Path, sample: u64) -> Result<Place> {
+    let located = |e: Error| {
+        let e = if e.path().is_some() { e } else { prefixed(&e, folder, &folder.join(names::INDEX)) };
+        e.at_sample(sample)
     };
-    Some(Error::new(kind, message).at_path(folder))
+    index.place(sample).map_err(located)
 }
 
-fn not_found(folder: &Path) -> String {
-    let shown = folder.display();
-    let unfinished = match (folder.parent(), folder.file_name().and_then(|n| n.to_str())) {
-        (Some(root), Some(name)) => root.join(format!(".{name}.partial")).is_dir(),
-        _ => false,
-    };
-    if unfinished {
-        format!("no cache at {shown}: a write of it was not finished; run the write again to resume it")
-    } else {
-        format!("no cache at {shown}; write one with write_cache or cache, or check the path")
-    }
-}
-
-fn check_shard_sizes(folder: &Path, manifest: &Manifest) -> Result<()> {
-    let shards = shards_folder(folder)?;
-    for (ordinal, entry) in (0..).zip(&manifest.shards) {
-        let name = names::shard_file(ordinal);
-        match shards.look(&name) {
-            Ok(Some(Entry::File(bytes))) => check_size(&shards.path().join(name), bytes, entry.bytes)?,
-            // Opening it gives the fitting error without waiting for a pipe.
-            _ => drop(shards.file(name)?),
-        }
-    }
-    Ok(())
-}
-
-/// The folder of a cache's shards, which is no link to elsewhere.
-fn shards_folder(cache: &Path) -> Result<Folder> {
-    Folder::open(cache)?.child(names::SHARDS).map_err(|e| {
-        let path = cache.join(names::SHARDS);
-        match std::fs::symlink_metadata(&path) {
-            // As for a shard that is missing: the caller cannot do anything else about it.
-            _ if e.kind() == ErrorKind::MissingFile => missing_shards(&path),
-            Ok(found) if found.is_dir() || found.is_symlink() => e,
-            _ => missing_shards(&path),
-        }
-    })
-}
-
-fn missing_shards(path: &Path) -> Error {
+/// Adds to an error which record of which file it is about.
+pub(super) fn locate(folder: &Path, error: &Error, sample: u64, place: Place) -> Error {
+    let path = names::shard_path(folder, place.shard);
     let message = format!(
-        "{} is missing or no folder; restore it, or rebuild the cache with on_stale='rebuild'",
-        path.display()
+        "{} record of sample {sample} at byte {}: {}; restore the file, or remove the cache's folder and write it again",
+        path.display(),
+        place.start,
+        error.message()
     );
-    Error::new(ErrorKind::MissingFile, message).at_path(path)
-}
-
-/// Opens a shard file without following a link out of the cache.
-pub(super) fn open_shard(cache: &Path, ordinal: u64) -> Result<ReadFile> {
-    shards_folder(cache)?.file(names::shard_file(ordinal))
-}
-
-pub(super) fn open_sized(path: &Path, bytes: u64) -> Result<ReadFile> {
-    let file = ReadFile::open(path)?;
-    check_size(path, file.bytes(), bytes)?;
-    Ok(file)
-}
-
-/// Compares the checksum of the whole file; its bytes go to `sink` meanwhile.
-pub(super) fn check_metadata_hash(
-    file: &ReadFile,
-    manifest: &Manifest,
-    sink: &mut dyn FnMut(&[u8]),
-) -> Result<()> {
-    let mut hasher = FileHasher::default();
-    file.stream(&mut |piece| {
-        hasher.update(piece);
-        sink(piece);
-    })?;
-    check_hash(&hasher, file, manifest)
-}
-
-fn check_hash(hasher: &FileHasher, file: &ReadFile, manifest: &Manifest) -> Result<()> {
-    if hasher.finish() == manifest.metadata.xxh3 {
-        return Ok(());
-    }
-    let message = format!(
-        "{} does not match the checksum in the manifest; restore it, or rebuild the cache with on_stale='rebuild'",
-        file.path().display()
-    );
-    Err(Error::new(ErrorKind::MetadataChecksum, message).at_path(file.path()))
-}
-
-fn columns(manifest: &Manifest) -> Result<Vec<ColumnInfo>> {
-    let mut known = HashSet::new();
-    let column = |c: &manifest::Column| {
-        let allowed = check_column_name(&c.name).is_ok() && known.insert(c.name.clone());
-        if !allowed {
-            let shown: String = c.name.chars().take(40).collect();
-            let message = format!(
-                "manifest.json names a column {shown:?}, which is reserved, repeated or no name; rebuild the cache with on_stale='rebuild'"
-            );
-            return Err(Error::new(ErrorKind::BadManifest, message));
-        }
-        let ty = ColumnType::parse(&c.type_name);
-        ty.map(|ty| ColumnInfo { name: c.name.clone(), ty, null_count: c.null_count }).ok_or_else(|| {
-            let shown: String = c.type_name.chars().take(40).collect();
-            Error::new(
-                ErrorKind::BadManifest,
-                format!("manifest.json gives a column the unknown type {shown:?}; upgrade datasetrt"),
-            )
-        })
-    };
-    manifest.columns.iter().map(column).collect()
-}
-
-/// The same error, with the folder in its message and the file.
-fn prefixed(error: &Error, folder: &Path, path: &Path) -> Error {
-    let message = format!("{}: {}", folder.display(), error.message());
-    let mut located = Error::new(error.kind(), message).at_path(path);
-    if let (Some(shard), Some(offset)) = (error.shard(), error.offset()) {
-        located = located.at_shard(shard, offset);
-    }
-    match error.sample_id() {
-        Some(sample) => located.at_sample(sample),
-        None => located,
-    }
+    Error::new(error.kind(), message).at_path(path).at_shard(place.shard, place.start).at_sample(sample)
 }

@@ -120,9 +120,10 @@ impl Index {
         Ok(())
     }
 
-    /// The samples of each shard, first and one past the last.
-    pub(super) fn shard_samples(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.spans.iter().map(|span| (span.first, span.end))
+    /// The samples of a shard, first and one past the last.
+    pub(super) fn samples_of(&self, shard: u64) -> (u64, u64) {
+        let span = usize::try_from(shard).ok().and_then(|at| self.spans.get(at));
+        span.map_or((0, 0), |span| (span.first, span.end))
     }
 }
 

@@ -9,10 +9,12 @@ mod blocks;
 pub mod buffer;
 mod cache;
 mod dataset;
+mod files;
 mod index;
 mod recipe;
 mod shards;
 mod split;
+mod survey;
 pub mod timing;
 mod verify;
 
@@ -20,4 +22,5 @@ pub use batch::{Arrangement, Failure, Payloads, Places};
 pub use cache::{Cache, ReadOptions};
 pub use dataset::Dataset;
 pub use split::Split;
+pub use survey::Survey;
 pub use verify::Progress;

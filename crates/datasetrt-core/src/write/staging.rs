@@ -226,19 +226,12 @@ fn remove_beyond(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<()
     }
     for (folder, suffix) in [(paths.shards(), SHARD_SUFFIX), (paths.journal.clone(), SEGMENT_SUFFIX)] {
         for name in storage.list(&folder)? {
-            if ordinal(&name, suffix).is_some_and(|n| n >= shards) {
+            if names::ordinal(&name, suffix).is_some_and(|n| n >= shards) {
                 storage.remove_file(&paths.root, &folder.join(name))?;
             }
         }
     }
     Ok(())
-}
-
-/// The number in a file name of ours, such as `000007.bin`.
-pub(super) fn ordinal(name: &str, suffix: &str) -> Option<u64> {
-    let digits = name.strip_suffix(suffix)?;
-    let plain = digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
-    if plain { digits.parse().ok() } else { None }
 }
 
 /// Removes an unfinished write: the files that a writer makes, and the folders if nothing else is in them.
@@ -265,7 +258,7 @@ fn remove_journal(storage: &dyn Storage, paths: &Paths) -> Result<()> {
         storage.sync_dir(&paths.journal)?;
     }
     for name in storage.list(&paths.journal)? {
-        if ordinal(&name, SEGMENT_SUFFIX).is_some() {
+        if names::ordinal(&name, SEGMENT_SUFFIX).is_some() {
             storage.remove_file(&paths.root, &paths.journal.join(name))?;
         }
     }
@@ -285,7 +278,7 @@ pub(super) fn remove_cache(storage: &dyn Storage, paths: &Paths, folder: &Path) 
         storage.remove_file(root, &shards)?;
     }
     for name in storage.list(&shards)? {
-        if ordinal(&name, SHARD_SUFFIX).is_some() {
+        if names::ordinal(&name, SHARD_SUFFIX).is_some() {
             storage.remove_file(root, &shards.join(name))?;
         }
     }

@@ -24,7 +24,7 @@ use datasetrt_core::{Error, ErrorKind};
 use allocation::{Counting, peak};
 use caches::{Copy, Sound, caches, swap_rows};
 use expected::{Outcome, check_flip};
-use reading::{check_error, look, open};
+use reading::{check_error, look, open, survey};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -72,12 +72,18 @@ impl Tally {
         });
         self.peak = self.peak.max(held);
         assert!(held <= allowed(copy.sound.total_bytes()), "{}: {held} bytes allocated", case());
+        let (told, held) = peak(|| survey(&copy.folder));
+        self.peak = self.peak.max(held);
+        assert!(held <= allowed(copy.sound.total_bytes()), "{}: {held} bytes allocated", case());
         match &outcome {
             Outcome::Refused(error) => {
                 check_error(error);
                 assert!(changed, "{}: a sound cache is refused: {error:?}", case());
+                let same = |e: &Error| e.kind() == error.kind() && e.path() == error.path();
+                assert!(told.iter().any(same), "{}: {told:?} without {error:?}", case());
             }
             Outcome::Opened(wrong) => {
+                assert_eq!(told, wrong.problems, "{}", case());
                 assert_eq!(changed, !wrong.problems.is_empty(), "{}: {wrong:?}", case());
                 assert!(wrong.metadata.is_none(), "{}: {wrong:?}", case());
                 // Under a dataset that was open before it may differ: what it has open is checked already.
@@ -114,6 +120,9 @@ fn flip_every_bit() {
                     panic!("{}: {why}: {outcome:?}", case());
                 });
                 tally.add(expected::name(part), told.code());
+                // Whether it opens or not: no other file is blamed.
+                let blamed = survey(&copy.folder);
+                assert!(blamed.iter().all(|e| e.path() == Some(&copy.path(file))), "{}: {blamed:?}", case());
                 copy.set(file, at as u64, bytes[at]);
             }
         }
@@ -165,6 +174,63 @@ fn append_to_every_file() {
         }
     }
     tally.report("append");
+}
+
+/// Damage in every file at once, with and without a manifest: whatever is wrong first, the rest is told as well.
+#[test]
+fn damage_in_every_file() {
+    let mut tally = Tally::default();
+    for sound in CACHES.iter() {
+        let copy = Copy::new(sound);
+        for manifest in [false, true] {
+            for (file, bytes) in sound.files.iter().filter(|(file, _)| manifest || *file != "manifest.json") {
+                // In the middle, and of the index in its header: nothing else of it is known without a manifest.
+                let at = if file == "index.bin" { 9 } else { bytes.len() / 2 };
+                copy.set(file, at as u64, bytes[at] ^ 1);
+            }
+            let told = survey(&copy.folder);
+            for file in sound.files.keys().filter(|file| manifest || *file != "manifest.json") {
+                let blamed = told.iter().any(|e| e.path() == Some(&copy.path(file)));
+                // Nothing but the manifest knows what metadata were written.
+                let known = !(manifest && file == "metadata.arrow");
+                assert_eq!(blamed, known, "{}/{file}: {told:?}", sound.name);
+                tally.add(file_kind(file), if blamed { "told" } else { "unknown" });
+            }
+            copy.mend();
+        }
+    }
+    tally.report("every file");
+}
+
+/// Shards that are gone, or stand in each other's place, where no manifest says which they were.
+#[test]
+fn shards_without_a_manifest() {
+    let mut tally = Tally::default();
+    for sound in CACHES.iter().filter(|sound| sound.manifest.shards.len() > 2) {
+        let copy = Copy::new(sound);
+        std::fs::remove_file(copy.path("manifest.json")).unwrap();
+        let shard = |ordinal: usize| format!("shards/{ordinal:06}.bin");
+        assert_eq!(survey(&copy.folder).len(), 1, "{}: sound shards are blamed", sound.name);
+        for ordinal in 0..sound.manifest.shards.len() - 1 {
+            let (this, next) = (shard(ordinal), shard(ordinal + 1));
+            std::fs::remove_file(copy.path(&this)).unwrap();
+            let told = survey(&copy.folder);
+            assert_eq!(told.last().map(Error::kind), Some(ErrorKind::MissingFile), "{told:?}");
+            assert_eq!(told.last().and_then(Error::path), Some(&*copy.path(&this)), "{told:?}");
+            copy.write(&this, &sound.files[&next]);
+            copy.write(&next, &sound.files[&this]);
+            let told = survey(&copy.folder);
+            for file in [&this, &next] {
+                let mismatch =
+                    |e: &Error| e.kind() == ErrorKind::ShardMismatch && e.path() == Some(&copy.path(file));
+                assert!(told.iter().any(mismatch), "{}/{file}: {told:?}", sound.name);
+            }
+            tally.add("shard", "gone or swapped");
+            copy.mend_file(&this);
+            copy.mend_file(&next);
+        }
+    }
+    tally.report("without a manifest");
 }
 
 /// A dataset that was open before: its index is in memory, its metadata perhaps, its shards perhaps.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use datasetrt_core::metadata::write_segment;
-use datasetrt_core::read::{Arrangement, Dataset, Places, Progress, ReadOptions};
+use datasetrt_core::read::{Arrangement, Dataset, Places, Progress, ReadOptions, Survey};
 use datasetrt_core::{Error, ErrorKind, Result};
 
 /// Everything that a sound cache delivers.
@@ -83,6 +83,16 @@ pub(crate) fn look(dataset: &Dataset, whole: &Whole) -> Wrong {
     let all = wrong.problems.iter().chain(&wrong.samples).chain(&wrong.batch).chain(&wrong.metadata);
     all.for_each(check_error);
     wrong
+}
+
+/// What a check tells that needs no cache that opens.
+pub(crate) fn survey(folder: &Path) -> Vec<Error> {
+    let told = match Survey::of(folder) {
+        Ok(survey) => survey.verify(&mut Silent).unwrap(),
+        Err(error) => vec![error],
+    };
+    told.iter().for_each(check_error);
+    told
 }
 
 /// Rules for every error about a cache: one line, a file, and no bug.

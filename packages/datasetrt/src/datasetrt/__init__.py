@@ -1,6 +1,7 @@
 """Preprocess a training set once, then read it in an order that can be resumed exactly.
 
 Writing: :func:`cache`, :func:`write_cache`, :class:`MapSource`. Reading: :func:`open_dataset`,
+:func:`verify_cache`,
 :class:`CachedDataset`. Order: :class:`Shuffle` and others. Loading: :meth:`CachedDataset.loader`. Packing
 and unpacking of payloads: :mod:`datasetrt.codecs`. For tests of code that uses it: :mod:`datasetrt.testing`.
 
@@ -36,7 +37,7 @@ from .figures import LoaderStats
 from .leftovers import clean
 from .loader import Loader
 from .loop import LoaderIterator
-from .opening import open_dataset
+from .opening import open_dataset, verify_cache
 from .progress import Progress
 from .reports import (
     AuditedGlobal,
@@ -114,6 +115,7 @@ __all__ = [
     "installation",
     "open_dataset",
     "testing",
+    "verify_cache",
     "wording",
     "write_cache",
 ]

@@ -28,6 +28,7 @@ __all__ = [
     "Writer",
     "check_source",
     "clean_root",
+    "verify_folder",
     "version",
 ]
 
@@ -38,6 +39,11 @@ def clean_root(root: str, dry_run: bool) -> list[_Leftover]: ...
 
 # Refuses what a writer would refuse, before anything is looked for under that name.
 def check_source(name: str, *, fingerprint: str | None, codec: str | None) -> None: ...
+
+# The samples that the manifest states, where there is one, and everything that is wrong.
+def verify_folder(
+    path: str, on_progress: Callable[[int, int], None] | None = None
+) -> tuple[int | None, list[_Problem]]: ...
 
 class _Written(TypedDict):
     path: str

@@ -124,12 +124,12 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What reading every byte of a dataset's caches found.
+    """What reading every byte of caches found.
 
     Args:
         problems: Everything wrong, in the order of caches, files and offsets.
         caches: Caches that were read.
-        samples: Samples that they hold.
+        samples: Samples that their manifests state; None where there is no sound manifest.
 
     Example:
         >>> print(VerifyReport((), caches=1, samples=1_000))
@@ -138,7 +138,7 @@ class VerifyReport:
 
     problems: tuple[Problem, ...]
     caches: int
-    samples: int
+    samples: int | None
 
     @property
     def ok(self) -> bool:
@@ -154,7 +154,8 @@ class VerifyReport:
         return not self.problems
 
     def __str__(self) -> str:
-        read = f"{self.caches:,} cache{'s' * (self.caches != 1)} with {self.samples:,} samples"
+        held = "an unknown number of" if self.samples is None else f"{self.samples:,}"
+        read = f"{self.caches:,} cache{'s' * (self.caches != 1)} with {held} samples"
         if self.ok:
             return f"{read}: no problem"
         found = len(self.problems)

@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from datasetrt import __version__
-from datasetrt.dataset import CachedDataset
 from datasetrt.errors import DatasetRTError
 from datasetrt.leftovers import clean as clean_leftovers
-from datasetrt.opening import open_dataset
-from datasetrt.reports import AuditReport, CleanReport, Problem, VerifyReport
+from datasetrt.opening import open_dataset, verify_cache
+from datasetrt.reports import AuditReport, CleanReport, Problem
 
 from ._output import complain, progress, size, write_json, write_line
 from ._status import FINE, WRONG, status_of
@@ -98,20 +97,33 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
 def _verify_one(path: str) -> tuple[int, dict[str, Any]]:
     try:
         dataset = open_dataset(path)
-        report = _verified(dataset, path)
     except DatasetRTError as error:
-        problem = Problem(error.kind, str(error), error.path, error.shard, error.offset, error.sample_id)
-        nothing = {"path": path, "name": None, "sample_count": None, "ok": False}
-        return status_of(error), {**nothing, "problems": [_plain(problem)]}
+        # One file is enough to stop opening; the others are looked at all the same.
+        problems = _problems_unopened(path)
+        status = status_of(error) if {problem.kind for problem in problems} == {error.kind} else WRONG
+        return _verified(path, None, None, problems, status)
+    with progress(f"verify {path}", size) as on_progress:
+        report = dataset.verify(on_progress=on_progress)
     (cache,) = dataset.caches
-    found = {"path": path, "name": cache.name, "sample_count": cache.sample_count, "ok": report.ok}
-    result = {**found, "problems": [_plain(problem) for problem in report.problems]}
-    return FINE if report.ok else WRONG, result
+    return _verified(path, cache.name, cache.sample_count, report.problems, WRONG)
 
 
-def _verified(dataset: CachedDataset, path: str) -> VerifyReport:
-    with progress(f"verify {path}", size) as report:
-        return dataset.verify(on_progress=report)
+def _problems_unopened(path: str) -> tuple[Problem, ...]:
+    try:
+        with progress(f"verify {path}", size) as on_progress:
+            return verify_cache(path, on_progress=on_progress).problems
+    except DatasetRTError as error:
+        # There is nothing to look at.
+        problem = Problem(error.kind, str(error), error.path, error.shard, error.offset, error.sample_id)
+        return (problem,)
+
+
+def _verified(
+    path: str, name: str | None, sample_count: int | None, problems: tuple[Problem, ...], status: int
+) -> tuple[int, dict[str, Any]]:
+    """The exit status, which is `status` if something is wrong, and what JSON tells."""
+    found = {"path": path, "name": name, "sample_count": sample_count, "ok": not problems}
+    return status if problems else FINE, {**found, "problems": [_plain(problem) for problem in problems]}
 
 
 def _tell_verified(result: dict[str, Any]) -> None:
