@@ -13,6 +13,7 @@ use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 
+use super::gather::Chunks;
 use super::ipc::{self, Frame, Layout, damaged};
 use super::table::{Table, check_names};
 use super::types::{ColumnInfo, ColumnType, arrow_schema};
@@ -138,6 +139,52 @@ impl CellFile {
         Table::over(vec![batch], &self.columns)
     }
 
+    /// All rows in memory, packed, if that takes at most about so many bytes. Reads the file batch by batch, and no
+    /// further than it takes to see that it would be more.
+    ///
+    /// # Errors
+    ///
+    /// `bad-metadata`, or what reading meets.
+    pub fn pack(&self, file: &impl ReadAt, most_bytes: u64) -> Result<Option<Table>> {
+        ipc::guarded(|| self.pack_checked(file, most_bytes))
+    }
+
+    fn pack_checked(&self, file: &impl ReadAt, most_bytes: u64) -> Result<Option<Table>> {
+        let too_many = |bytes: u64, rows: u64| {
+            u128::from(bytes) * u128::from(self.rows) > u128::from(most_bytes) * u128::from(rows)
+        };
+        // No cell takes less than a byte, but for flags.
+        let least = self.columns.iter().filter(|column| column.ty != ColumnType::Bool).count();
+        if too_many(least as u64, 1) {
+            return Ok(None);
+        }
+        let mut chunks: Vec<Chunks> = self.columns.iter().map(|column| Chunks::empty(column.ty)).collect();
+        let (mut lengths, mut rows, mut bytes) = (Vec::new(), 0, 0);
+        for frame in &self.layout.frames {
+            let batch = self.decode(file, frame)?.0;
+            // A row is found by the first row of its batch, which an empty one shares with the next.
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            for (chunks, array) in chunks.iter_mut().zip(batch.columns()) {
+                bytes += chunks.push_packed(array) as u64;
+            }
+            rows += batch.num_rows() as u64;
+            lengths.push(batch.num_rows());
+            if too_many(bytes, rows) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Table::of_chunks(chunks, lengths.into_iter(), &self.columns)))
+    }
+
+    /// One record batch, and the address of the file's bytes that it is a window into.
+    fn decode(&self, file: &impl ReadAt, frame: &Frame) -> Result<(RecordBatch, usize)> {
+        let bytes = ipc::aligned(Buffer::from_vec(read(file, frame.range())?));
+        let batch = ipc::record_batch(&bytes, &frame.alone(), &self.layout.columns)?;
+        Ok((batch, bytes.as_ptr().addr()))
+    }
+
     fn runs(&self, rows: &[u64]) -> Result<Vec<Run>> {
         let mut runs: Vec<Run> = Vec::new();
         let mut batch_end = 0;
@@ -175,10 +222,7 @@ impl CellFile {
     }
 
     fn locate(&self, file: &impl ReadAt, frame: &Frame) -> Result<Vec<Column>> {
-        let bytes = ipc::aligned(Buffer::from_vec(read(file, frame.range())?));
-        let decoded = ipc::record_batch(&bytes, &frame.alone(), &self.layout.columns)?;
-        // Arrays are windows into `bytes`, which are a window into the file.
-        let base = bytes.as_ptr().addr();
+        let (decoded, base) = self.decode(file, frame)?;
         let place = |buffer: &Buffer| (frame.range().start + (buffer.as_ptr().addr() - base)) as u64;
         let column = |(array, info): (&ArrayRef, &ColumnInfo)| Column {
             validity: array.nulls().map(|nulls| place(nulls.inner().inner())),

@@ -7,6 +7,7 @@ use arrow_array::builder::{BooleanBuilder, Float64Builder, Int64Builder, LargeSt
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, LargeStringArray};
+use arrow_buffer::NullBuffer;
 
 use super::types::{ColumnType, Value};
 
@@ -14,9 +15,36 @@ use super::types::{ColumnType, Value};
 #[derive(Debug)]
 pub(super) enum Chunks {
     Bool(Vec<BooleanArray>),
-    Int(Vec<Int64Array>),
-    Float(Vec<Float64Array>),
-    Str(Vec<LargeStringArray>),
+    Int(Vec<IntCells>),
+    Float(Vec<Cells<Float64Array>>),
+    Str(Vec<Cells<LargeStringArray>>),
+}
+
+/// The cells of a chunk: as they are, or each different one once and a number for each row.
+#[derive(Clone, Debug)]
+pub(super) enum Cells<A> {
+    Plain(A),
+    Few { numbers: Box<[u8]>, values: A },
+    Many { numbers: Box<[u16]>, values: A },
+}
+
+/// The same of integers, or what each of them is more than the least.
+#[derive(Clone, Debug)]
+pub(super) enum IntCells {
+    Cells(Cells<Int64Array>),
+    Near { base: i64, offsets: Box<[u16]>, nulls: Option<NullBuffer> },
+}
+
+impl<A> Cells<A> {
+    /// The array that has the cell of a row, and where.
+    #[inline]
+    fn at(&self, row: usize) -> (&A, usize) {
+        match self {
+            Cells::Plain(array) => (array, row),
+            Cells::Few { numbers, values } => (values, usize::from(numbers[row])),
+            Cells::Many { numbers, values } => (values, usize::from(numbers[row])),
+        }
+    }
 }
 
 /// The address of a row: which table, which chunk of it, which row of that. Addresses come from
@@ -37,12 +65,18 @@ impl Chunks {
         fn all<'a, A: Clone + 'a>(arrays: impl Iterator<Item = Option<&'a A>>) -> Option<Vec<A>> {
             arrays.map(Option::<&A>::cloned).collect()
         }
+        fn plain<A>(arrays: Vec<A>) -> Vec<Cells<A>> {
+            arrays.into_iter().map(Cells::Plain).collect()
+        }
         let arrays = &mut arrays;
         Some(match ty {
             ColumnType::Bool => Chunks::Bool(all(arrays.map(|a| a.as_boolean_opt()))?),
-            ColumnType::Int64 => Chunks::Int(all(arrays.map(|a| a.as_primitive_opt()))?),
-            ColumnType::Float64 => Chunks::Float(all(arrays.map(|a| a.as_primitive_opt()))?),
-            ColumnType::String => Chunks::Str(all(arrays.map(|a| a.as_string_opt()))?),
+            ColumnType::Int64 => {
+                let cells = plain(all(arrays.map(|a| a.as_primitive_opt()))?);
+                Chunks::Int(cells.into_iter().map(IntCells::Cells).collect())
+            }
+            ColumnType::Float64 => Chunks::Float(plain(all(arrays.map(|a| a.as_primitive_opt()))?)),
+            ColumnType::String => Chunks::Str(plain(all(arrays.map(|a| a.as_string_opt()))?)),
         })
     }
 
@@ -66,8 +100,8 @@ macro_rules! cell_at {
         pub(super) fn $name<'a>(sources: &Sources<'a>, spot: Spot) -> Option<$cell> {
             match sources[spot.source] {
                 Some(Chunks::$variant(chunks)) => {
-                    let chunk = &chunks[spot.chunk];
-                    chunk.is_valid(spot.row).then(|| chunk.value(spot.row))
+                    let (array, row) = chunks[spot.chunk].at(spot.row);
+                    array.is_valid(row).then(|| array.value(row))
                 }
                 _ => None,
             }
@@ -75,8 +109,34 @@ macro_rules! cell_at {
     };
 }
 
-cell_at!(bool_at, Bool, bool);
-cell_at!(int_at, Int, i64);
+/// The cell at an address: none where it is null, or its table has no such column.
+#[inline]
+pub(super) fn int_at(sources: &Sources<'_>, spot: Spot) -> Option<i64> {
+    let Some(Chunks::Int(chunks)) = sources[spot.source] else { return None };
+    match &chunks[spot.chunk] {
+        IntCells::Cells(cells) => {
+            let (array, row) = cells.at(spot.row);
+            array.is_valid(row).then(|| array.value(row))
+        }
+        IntCells::Near { base, offsets, nulls } => {
+            let valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(spot.row));
+            valid.then(|| base.wrapping_add(i64::from(offsets[spot.row])))
+        }
+    }
+}
+
+/// The cell at an address: none where it is null, or its table has no such column.
+#[inline]
+pub(super) fn bool_at(sources: &Sources<'_>, spot: Spot) -> Option<bool> {
+    match sources[spot.source] {
+        Some(Chunks::Bool(chunks)) => {
+            let chunk = &chunks[spot.chunk];
+            chunk.is_valid(spot.row).then(|| chunk.value(spot.row))
+        }
+        _ => None,
+    }
+}
+
 cell_at!(float_at, Float, f64);
 cell_at!(str_at, Str, &'a str);
 

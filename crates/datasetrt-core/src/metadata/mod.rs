@@ -8,6 +8,7 @@
 //! ipc.rs      bytes of such a file    -> record batches; trusts nothing
 //! table.rs    metadata.arrow          -> random access to rows of one cache
 //! cells.rs    metadata.arrow          -> the same without keeping it in memory
+//! pack.rs     metadata.arrow          -> the same in less memory
 //! active.rs   caches end to end       -> rows of a dataset, by global row number
 //! export.rs   a selection of rows     -> the table that a user edits
 //! check.rs    an edited table         -> a selection, or the one line that says why not
@@ -26,6 +27,7 @@ mod extra;
 mod file;
 mod gather;
 mod ipc;
+mod pack;
 mod rows;
 mod table;
 mod types;

@@ -11,13 +11,13 @@ use super::ipc::{self, damaged};
 use super::types::{ColumnInfo, ColumnType, Value, arrow_schema, check_column_name};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A decoded `metadata.arrow`. Immutable; rows are read in place from the bytes of the file.
+/// A decoded `metadata.arrow`. Immutable; rows are read in place from the bytes of the file, or from columns that were
+/// packed.
 #[derive(Debug)]
 pub struct Table {
     schema: SchemaRef,
     types: Vec<ColumnType>,
     columns: Vec<Chunks>,
-    batches: Vec<RecordBatch>,
     /// First row of each batch.
     starts: Vec<u64>,
     rows: u64,
@@ -52,25 +52,34 @@ impl Table {
 
     /// A table of batches that are known to have these columns; none of them is empty, or there is but one.
     pub(super) fn over(batches: Vec<RecordBatch>, columns: &[ColumnInfo]) -> Result<Self> {
-        let mut starts = Vec::with_capacity(batches.len());
-        let mut rows = 0_u64;
-        for batch in &batches {
-            starts.push(rows);
-            // No overflow: the rows of a file were counted before.
-            rows += batch.num_rows() as u64;
-        }
         let chunks = columns.iter().enumerate().map(|(number, column)| {
             let arrays = batches.iter().filter_map(|b| b.columns().get(number));
             Chunks::new(column.ty, arrays).ok_or_else(|| damaged("a column has another type"))
         });
-        Ok(Table {
+        let chunks = chunks.collect::<Result<_>>()?;
+        Ok(Self::of_chunks(chunks, batches.iter().map(RecordBatch::num_rows), columns))
+    }
+
+    /// A table of columns that all have chunks of so many rows.
+    pub(super) fn of_chunks(
+        chunks: Vec<Chunks>,
+        lengths: impl Iterator<Item = usize>,
+        columns: &[ColumnInfo],
+    ) -> Self {
+        let mut rows = 0_u64;
+        let start = |length: usize| {
+            // No overflow: the rows of a file were counted before.
+            let end = rows + length as u64;
+            std::mem::replace(&mut rows, end)
+        };
+        let starts = lengths.map(start).collect();
+        Table {
             schema: arrow_schema(columns.iter().map(|c| (c.name.as_str(), Some(c.ty)))),
             types: columns.iter().map(|c| c.ty).collect(),
-            columns: chunks.collect::<Result<_>>()?,
-            batches,
+            columns: chunks,
             starts,
             rows,
-        })
+        }
     }
 
     /// The number of samples.
@@ -81,11 +90,6 @@ impl Table {
     /// The columns as Arrow fields.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
-    }
-
-    /// The whole table, in order, in the batches of its file.
-    pub fn batches(&self) -> &[RecordBatch] {
-        &self.batches
     }
 
     /// The rows of the given sample ids, in that order; an id may repeat.
@@ -119,6 +123,12 @@ impl Table {
             Error::new(ErrorKind::IndexOutOfRange, message)
         })?;
         Ok(chunks.value(spot))
+    }
+
+    /// First row of each chunk.
+    #[cfg(test)]
+    pub(super) fn starts(&self) -> &[u64] {
+        &self.starts
     }
 
     /// One column, to be read at [`spot`](Self::spot)s.

@@ -261,6 +261,52 @@ fn memory_that_comes_again_shows_nothing_of_what_was_there() {
 }
 
 #[test]
+fn metadata_that_is_asked_for_often_is_packed_into_memory() {
+    let root = tempfile::tempdir().unwrap();
+    let options = WriteOptions {
+        root: root.path().to_owned(),
+        name: "large".into(),
+        fingerprint: None,
+        codec: None,
+        schema: None,
+        compression: Compression::None,
+        max_shard_bytes: 1 << 30,
+        threads: Some(1),
+        queue_bytes: 1 << 20,
+        by_item: false,
+        replace: false,
+    };
+    const ROWS: u64 = 150_000;
+    let text = |sample: u64| format!("{:0>50}", sample % 3);
+    let mut large = Writer::begin(options, Arc::new(Local)).unwrap();
+    for sample in 0..ROWS {
+        let row = [("id", Value::Int(sample as i64)), ("t", Value::Str(&text(sample)))];
+        large.push(b"", &row, sample).unwrap();
+    }
+    large.finish().unwrap();
+    let folder = root.path().join("large");
+    let path = folder.join("metadata.arrow");
+    assert!(std::fs::metadata(&path).unwrap().len() > 8 << 20);
+    let dataset = open(&folder);
+    let in_memory = |dataset: &Dataset| dataset.set().visit(0, |_, _| ()).unwrap();
+    let few: Vec<u64> = (0..100).map(|n| n * 1009 % ROWS).collect();
+    let before = dataset.metadata(&few, &few).unwrap();
+    assert!(!in_memory(&dataset), "a few rows are not worth all of them");
+    let many: Vec<u64> = (0..ROWS / 64).map(|n| n * 31).collect();
+    dataset.metadata(&many, &many).unwrap();
+    assert!(in_memory(&dataset));
+    assert_eq!(dataset.metadata(&few, &few).unwrap(), before);
+    // From here on the file does not matter.
+    std::fs::write(&path, b"").unwrap();
+    let all: Vec<u64> = (0..ROWS).collect();
+    let batch = dataset.metadata(&all, &all).unwrap();
+    assert!(batch.column(0).as_primitive::<Int64Type>().values().iter().copied().eq(0..ROWS as i64));
+    assert!(batch.column(1).as_string::<i64>().iter().zip(0..).all(|(t, n)| t == Some(&text(n))));
+    let exported: usize = dataset.export().unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!(exported as u64, ROWS);
+}
+
+#[test]
 fn metadata_too_large_for_memory_is_read_row_by_row() {
     let root = tempfile::tempdir().unwrap();
     let options = |name: &str| WriteOptions {

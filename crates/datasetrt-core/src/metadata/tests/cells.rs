@@ -63,7 +63,15 @@ proptest! {
             .map(|row| row as u64)
             .collect();
         let table = Table::decode(Buffer::from(bytes.clone()), &columns, rows).unwrap();
-        assert_same(&taken(&Bytes::new(bytes), &columns, rows, &picks).unwrap(), &table.take(&picks).unwrap());
+        let file = Bytes::new(bytes);
+        assert_same(&taken(&file, &columns, rows, &picks).unwrap(), &table.take(&picks).unwrap());
+        let packed = CellFile::open(&file, &columns, rows).unwrap().pack(&file, u64::MAX).unwrap().unwrap();
+        assert_same(&packed.take(&picks).unwrap(), &table.take(&picks).unwrap());
+        for row in 0..rows {
+            for column in 0..columns.len() {
+                assert!(same(packed.value(row, column).unwrap(), table.value(row, column).unwrap()));
+            }
+        }
     }
 
     #[test]
@@ -79,8 +87,13 @@ proptest! {
         bytes[place] ^= 1 << bit;
         let all: Vec<u64> = (0..rows).collect();
         let table = Table::decode(Buffer::from(bytes.clone()), &columns, rows);
-        match (taken(&Bytes::new(bytes), &columns, rows, &all), table) {
-            (Ok(found), Ok(table)) => assert_same(&found, &table.take(&all).unwrap()),
+        let file = Bytes::new(bytes);
+        let packed = CellFile::open(&file, &columns, rows).and_then(|cells| cells.pack(&file, u64::MAX));
+        match (taken(&file, &columns, rows, &all), table) {
+            (Ok(found), Ok(table)) => {
+                assert_same(&found, &table.take(&all).unwrap());
+                assert_same(&packed.unwrap().unwrap().take(&all).unwrap(), &found);
+            }
             (Err(error), Err(expected)) => {
                 prop_assert_eq!(error.kind(), ErrorKind::BadMetadata);
                 prop_assert!(!error.message().contains('\n'), "{}", error.message());
@@ -143,4 +156,21 @@ fn rows_and_counts_that_are_not_there_are_named() {
     assert!(taken(&file, &other, 2, &[0]).unwrap_err().message().contains("1 nulls, 0 expected"));
     let other = [ColumnInfo { name: "j".into(), ..columns[0].clone() }];
     assert!(taken(&file, &other, 2, &[0]).unwrap_err().message().contains("not those in the manifest"));
+}
+
+#[test]
+fn only_what_fits_is_packed() {
+    let columns = [("label", ColumnType::Int64), ("name", ColumnType::String)];
+    let name = |n: i64| Cell::Str(format!("sample number {n}"));
+    let model = Model::of(&columns, (0..5000).map(|n| vec![Cell::Int(n % 7), name(n % 3)]).collect());
+    let (bytes, columns) = model.file(&[1700, 3400]);
+    let file = Bytes::new(bytes);
+    let cells = CellFile::open(&file, &columns, 5000).unwrap();
+    // Two bytes a row, and the values.
+    assert!(cells.pack(&file, 12_000).unwrap().is_some());
+    assert!(cells.pack(&file, 10_100).unwrap().is_none());
+    // It is known without a look.
+    file.0.borrow_mut().clear();
+    assert!(cells.pack(&file, 9_999).unwrap().is_none());
+    assert_eq!(cells.pack(&file, 12_000).unwrap_err().kind(), ErrorKind::UnexpectedEnd);
 }

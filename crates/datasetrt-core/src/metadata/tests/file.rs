@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::metadata::gather::{Cells, Chunks, IntCells};
 use crate::metadata::{MAX_BATCH_ROWS, read_segment, write_segment};
 
 /// Through everything that must not show in the bytes: batches cut anywhere, a new builder after
@@ -55,9 +56,8 @@ proptest! {
                 prop_assert!(same(found, cell.value()), "{:?} is not {:?}", found, cell);
             }
         }
-        let batches = table.batches();
-        prop_assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), model.rows.len());
-        prop_assert_eq!(batches.len(), split(model.rows.len(), &shards).len());
+        prop_assert_eq!(table.rows(), model.rows.len() as u64);
+        prop_assert_eq!(table.starts().len(), split(model.rows.len(), &shards).len());
     }
 
     #[test]
@@ -92,8 +92,8 @@ fn long_shards_are_split_and_rows_found_across_batches() {
     let rows = MAX_BATCH_ROWS as i64 + 10;
     let model = three_columns(2 * rows);
     let table = model.table(&[rows as usize]);
-    let sizes: Vec<_> = table.batches().iter().map(RecordBatch::num_rows).collect();
-    assert_eq!(sizes, [MAX_BATCH_ROWS, 10, MAX_BATCH_ROWS, 10]);
+    let batch = MAX_BATCH_ROWS as u64;
+    assert_eq!(table.starts(), [0, batch, batch + 10, 2 * batch + 10]);
     for row in [0, 65_535, 65_536, rows - 1, rows, 2 * rows - 1] {
         assert_eq!(table.value(row as u64, 0).unwrap(), Value::Int(row));
     }
@@ -234,15 +234,17 @@ fn tables_are_views_of_the_bytes() {
     let (bytes, columns) = model.file(&[]);
     let bytes = Buffer::from(bytes);
     let table = Table::decode(bytes.clone(), &columns, 100).unwrap();
-    let data = table.batches()[0].column(0).to_data();
+    let Some(Chunks::Int(chunks)) = table.chunks(0) else { panic!("another type") };
+    let [IntCells::Cells(Cells::Plain(array))] = &chunks[..] else { panic!("not as it is") };
     let inside = bytes.as_slice().as_ptr_range();
-    assert!(inside.contains(&data.buffers()[0].as_ptr()), "the column was copied");
+    assert!(inside.contains(&array.to_data().buffers()[0].as_ptr()), "the column was copied");
     // At an odd address a copy is made, and the values are the same.
     let mut shifted = vec![0_u8; 1];
     shifted.extend_from_slice(&bytes);
     for skew in 1..8 {
         let odd = Buffer::from([&vec![0; skew], bytes.as_slice()].concat()).slice(skew);
         let moved = Table::decode(odd, &columns, 100).unwrap();
-        assert_eq!(moved.batches(), table.batches());
+        let all: Vec<u64> = (0..100).collect();
+        assert_eq!(moved.take(&all), table.take(&all));
     }
 }
