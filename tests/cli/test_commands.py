@@ -12,6 +12,7 @@ import pytest
 
 import datasetrt as drt
 from datasetrt.cli import main
+from datasetrt.cli._status import status_of_problems
 from tests.cli.commands import run, run_json
 from tests.rows import RowSource, rows_of
 
@@ -102,6 +103,16 @@ def test_verify_goes_on_after_a_cache_that_cannot_be_opened(folder: Path, tmp_pa
     assert kinds == [["missing-file", "shard-digest"], ["not-found"]]
     assert [cache["name"] for cache in document["caches"]] == [None, None]
     assert run("verify", tmp_path / "nowhere").returncode == 3
+    assert run("verify", b"\xff").returncode == 2
+
+
+def test_what_verify_cannot_look_at_is_no_damage() -> None:
+    def problem(kind: str) -> drt.Problem:
+        return drt.Problem(kind, "message", None, None, None, None)
+
+    assert status_of_problems([]) == 0
+    assert status_of_problems([problem("io"), problem("permission-denied")]) == 3
+    assert status_of_problems([problem("io"), problem("missing-file")]) == 1
 
 
 def interrupted(root: Path, name: str = "half") -> Path:

@@ -122,3 +122,15 @@ def test_what_is_no_cache_cannot_be_checked(tmp_path: Path) -> None:
         drt.verify_cache(tmp_path)
     with pytest.raises(drt.InvalidInputError):
         drt.verify_cache(3)  # type: ignore[arg-type]
+
+
+def test_very_many_problems_are_counted_and_not_listed(tmp_path: Path) -> None:
+    rows = [(b"x", {})] * 12_000
+    folder = drt.write_cache(RowSource("train", rows), tmp_path, config=drt.WriterConfig(progress=False)).path
+    shard = folder / "shards" / "000000.bin"
+    content = shard.read_bytes()
+    shard.write_bytes(content[:64] + bytes(byte ^ 1 for byte in content[64:-64]) + content[-64:])
+    for report in (drt.open_dataset(folder).verify(), drt.verify_cache(folder)):
+        assert [problem.sample_id for problem in report.problems[:-1]] == list(range(10_000))
+        # Two thousand records and the digest of the shard.
+        assert "2001 more problems of" in report.problems[-1].message

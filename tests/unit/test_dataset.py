@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import polars.selectors as cs
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -672,3 +673,25 @@ def test_a_view_is_decoded_with_the_codec_of_its_rows(tmp_path: Path, quiet: drt
     with pytest.raises(drt.CodecError, match=r"written with codec 'json' .* 'msgpack'; decode with"):
         both[:3].loader(transform=msgpack)
     assert both[:0].codec is None
+
+
+def test_dictionaries_of_numbers_are_delivered_as_numbers(tiny: drt.CachedDataset) -> None:
+    columns = {
+        "int": pa.array([2**40, None] * 50),
+        "unsigned": pa.array([2**63 - 1, 0] * 50, pa.uint64()),
+        "float": pa.array([0.5, -0.0] * 50),
+        "bool": pa.array([True, False] * 50),
+        "text": pa.array(["a", None] * 50),
+    }
+    table = pa.table(tiny.metadata)
+    for name, column in columns.items():
+        table = table.append_column(name, column.dictionary_encode())
+    ds = tiny.with_metadata(table)
+    for row in range(2):
+        found = {name: ds[row].metadata[name] for name in columns}
+        assert repr(found) == repr({name: column[row].as_py() for name, column in columns.items()})
+    # What is shown says the same, so that giving it back changes nothing.
+    assert ds.with_metadata(ds.metadata).fingerprint == ds.fingerprint
+    too_large = table.append_column("more", pa.array([2**63] * 100, pa.uint64()).dictionary_encode())
+    with pytest.raises(drt.InvalidInputError, match="does not fit in int64"):
+        tiny.with_metadata(too_large)

@@ -192,3 +192,21 @@ def test_weights_are_bound_once_for_all_transforms(tiny: drt.CachedDataset) -> N
     ds = tiny.with_weights(np.arange(1.0, 101.0))
     order = drt.Weighted(seed=7)
     assert ds._order(order) is ds.with_transform(doubled)._order(order)
+
+
+def test_a_codec_does_not_go_on_to_rows_that_another_one_packed(
+    tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    other = drt.codecs.Record({"n": ("float64", ())})
+    for name, codec, value in (("whole", RECORD, 7), ("float", other, 7.0)):
+        rows: Any = [(codec.dumps({"n": value}), {}) for _ in range(2)]
+        drt.write_cache(RowSource(name, rows, codec=codec), tmp_path, config=quiet)
+    both = drt.open_dataset([tmp_path / "whole", tmp_path / "float"])
+    whole = both[:2].with_transform(RECORD)
+    for table in (both.metadata, both[2:].metadata):
+        with pytest.raises(drt.CodecError, match=r"record\(n:float64\[\]\)") as caught:
+            whole.with_metadata(table)
+        assert caught.value.kind == "codec-mismatch"
+    assert [int(record["n"]) for record in whole.with_metadata(both[:2].metadata)] == [7, 7]
+    # A function looks at samples, whatever packed them.
+    assert len(whole.with_transform(label_of).with_metadata(both.metadata)) == 4

@@ -150,11 +150,9 @@ struct Details {
 impl Error {
     /// An error with its one-line message: what is wrong, the values, the cure.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-        let message: String = message.into().chars().map(|c| if ends_line(c) { ' ' } else { c }).collect();
         Error(Box::new(Details {
             kind,
-            message,
+            message: on_one_line(message.into()),
             path: None,
             shard: None,
             offset: None,
@@ -247,6 +245,25 @@ impl Error {
     pub fn os_error(&self) -> Option<i32> {
         self.0.os_error
     }
+}
+
+/// Without what would end the line, or steer a terminal: paths and forged files may have it. Sentences of libraries
+/// have line breaks, which become blanks.
+fn on_one_line(message: String) -> String {
+    let harmful = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if !message.contains(harmful) {
+        return message;
+    }
+    let mut line = String::with_capacity(message.len());
+    for c in message.chars() {
+        match c {
+            '\n' | '\r' | '\t' => line.push(' '),
+            c if !harmful(c) => line.push(c),
+            c if c < '\u{100}' => line.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c => line.push_str(&format!("\\u{:04x}", u32::from(c))),
+        }
+    }
+    line
 }
 
 impl fmt::Display for Error {
@@ -342,6 +359,7 @@ mod tests {
 
     #[test]
     fn messages_stay_on_one_line() {
-        assert_eq!(Error::new(ErrorKind::Io, "a\nb\0c\u{85}d\u{2028}e").to_string(), "a b c d e");
+        let message = Error::new(ErrorKind::Io, "a\nb\0c\u{85}d\u{2028}e\u{1b}f").to_string();
+        assert_eq!(message, r"a b\x00c\x85d\u2028e\x1bf");
     }
 }

@@ -39,11 +39,13 @@ pub fn check_header(block: &[u8; HEADER_BYTES], samples: u64) -> Result<()> {
     }
     let rows = u64_at(block, FIELD_SAMPLES);
     if *block != encode_header(samples) || u64_at(block, FIELD_ZERO) != 0 {
+        let what = match rows == samples {
+            true => "a damaged header".to_owned(),
+            false => format!("a header of {rows} samples, {samples} expected"),
+        };
         return Err(Error::new(
             ErrorKind::IndexChecksum,
-            format!(
-                "index.bin has a damaged header ({rows} rows, {samples} expected); rebuild the cache with on_stale='rebuild'"
-            ),
+            format!("index.bin has {what}; rebuild the cache with on_stale='rebuild'"),
         ));
     }
     Ok(())

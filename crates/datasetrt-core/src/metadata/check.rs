@@ -130,6 +130,9 @@ impl<'a> Check<'a> {
                 let found = column(batch, *c)?;
                 Ok(match found.data_type() {
                     DataType::Null => new_null_array(field.data_type(), found.len()),
+                    found_type if found_type != field.data_type() => {
+                        cast(found, field.data_type()).map_err(unusable)?
+                    }
                     _ => Arc::clone(found),
                 })
             });
@@ -318,10 +321,14 @@ impl Layout {
     }
 }
 
-/// The same columns; one without any value, of which no type is known, is text: that is how it comes back.
+/// The same columns, of the types as which they come back: one without any value, of which no type is known, is text;
+/// dictionaries are those of their values, but for text.
 fn typed(schema: &Schema) -> Schema {
     let field = |field: &Arc<Field>| match field.data_type() {
         DataType::Null => Arc::new(Field::new(field.name(), DataType::LargeUtf8, true)),
+        DataType::Dictionary(_, values) if !values.is_string() => {
+            Arc::new(Field::new(field.name(), values.as_ref().clone(), true))
+        }
         _ => Arc::clone(field),
     };
     Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())

@@ -4,6 +4,7 @@
 //! active table over caches and reads payloads of rows into one buffer. Nothing here takes a lock
 //! or starts a thread, so that a dataset works on both sides of a fork.
 
+mod alone;
 mod batch;
 mod blocks;
 pub mod buffer;

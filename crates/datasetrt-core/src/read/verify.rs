@@ -1,9 +1,11 @@
 //! Reads every byte again and tells everything that is wrong, not only the first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::cache::{Cache, Place, locate, placed};
-use super::files::{columns, open_checked, open_index, open_shard, open_sized, prefixed, read_table};
+use super::files::{
+    columns, open_checked, open_index, open_shard, open_sized, prefixed, read_table, shards_folder,
+};
 use super::index::Index;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::{Digest, hex};
@@ -28,7 +30,8 @@ impl Cache {
     /// # Errors
     ///
     /// Only what `progress` answers. What is wrong with the cache is in the list: `changed`, and nothing else, where
-    /// another cache has taken the folder since this one was opened.
+    /// another cache has taken the folder since this one was opened. Of more than 10,000 problems the last one tells
+    /// how many there are besides.
     pub fn verify(&self, progress: &mut dyn Progress) -> Result<Vec<Error>> {
         let files = Files {
             folder: self.folder(),
@@ -37,13 +40,59 @@ impl Cache {
             rules: Some(self.rules()),
             index: Some(&self.index),
         };
-        let problems = files.verify(progress)?;
+        let mut problems = Problems::of(self.folder());
+        files.verify(progress, &mut problems)?;
+        let problems = problems.finish();
         // Asked afterwards: it may have come meanwhile.
         Ok(if problems.is_empty() {
             problems
         } else {
             self.changed().map_or(problems, |changed| vec![changed])
         })
+    }
+}
+
+/// More are counted and not listed: each takes about a kilobyte, and there may be as many as samples.
+const MOST_PROBLEMS: usize = 10_000;
+
+/// What is wrong with a cache, so far.
+pub(super) struct Problems {
+    folder: PathBuf,
+    listed: Vec<Error>,
+    /// How many are not listed, and the kind of the first of them.
+    more: Option<(u64, ErrorKind)>,
+}
+
+impl Problems {
+    pub(super) fn of(folder: &Path) -> Self {
+        Problems { folder: folder.to_owned(), listed: Vec::new(), more: None }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Error> {
+        if let Some((count, kind)) = self.more {
+            let message = format!(
+                "{count} more problems of {} are not listed; remove the cache's folder and write it again",
+                self.folder.display()
+            );
+            self.listed.push(Error::new(kind, message).at_path(self.folder));
+        }
+        self.listed
+    }
+}
+
+impl Extend<Error> for Problems {
+    fn extend<T: IntoIterator<Item = Error>>(&mut self, problems: T) {
+        for problem in problems {
+            if self.listed.len() < MOST_PROBLEMS {
+                self.listed.push(problem);
+            } else {
+                self.more.get_or_insert((0, problem.kind())).0 += 1;
+            }
+        }
     }
 }
 
@@ -57,6 +106,15 @@ impl Progress for Counted<'_> {
     fn advance(&mut self, bytes: u64) -> Result<()> {
         self.done += bytes;
         self.progress.advance(bytes)
+    }
+}
+
+/// Asks whether to go on, and tells no bytes: they were told before.
+struct Uncounted<'a>(&'a mut dyn Progress);
+
+impl Progress for Uncounted<'_> {
+    fn advance(&mut self, _: u64) -> Result<()> {
+        self.0.advance(0)
     }
 }
 
@@ -75,17 +133,20 @@ pub(super) struct Files<'a> {
 impl Files<'_> {
     /// Looks at every file, whatever is wrong with the others. Records are checked one by one where an index says
     /// where they lie, and otherwise by their shard's digest alone.
-    pub(super) fn verify(&self, progress: &mut dyn Progress) -> Result<Vec<Error>> {
-        let mut problems = Vec::new();
+    pub(super) fn verify(&self, progress: &mut dyn Progress, problems: &mut Problems) -> Result<()> {
         problems.extend(self.verify_manifest().err());
-        let found = open_index(self.folder, self.manifest).map_err(|error| problems.push(error)).ok();
+        let found = open_index(self.folder, self.manifest).map_err(|error| problems.extend([error])).ok();
         let index = found.as_ref().or(self.index);
         problems.extend(self.verify_metadata().err());
+        if let Err(error) = shards_folder(self.folder) {
+            problems.extend([error]);
+            return progress.advance(self.manifest.stored_bytes());
+        }
         let mut payload_bytes = Some(0);
         let records = self.rules.zip(index).map(|(rules, index)| Records { files: self, rules, index });
         for (ordinal, entry) in (0..).zip(&self.manifest.shards) {
             let mut counted = Counted { progress, done: 0 };
-            let found = self.verify_shard(ordinal, entry, records.as_ref(), &mut counted, &mut problems)?;
+            let found = self.verify_shard(ordinal, entry, records.as_ref(), &mut counted, problems)?;
             // What could not be read is done with as well.
             let left = entry.bytes.saturating_sub(counted.done);
             progress.advance(left)?;
@@ -98,9 +159,9 @@ impl Files<'_> {
                 "{} states {stated} payload bytes, the records have {found}; remove the cache's folder and write it again",
                 path.display()
             );
-            problems.push(Error::new(ErrorKind::BadManifest, message).at_path(path));
+            problems.extend([Error::new(ErrorKind::BadManifest, message).at_path(path)]);
         }
-        Ok(problems)
+        Ok(())
     }
 
     fn verify_manifest(&self) -> Result<()> {
@@ -133,12 +194,12 @@ impl Files<'_> {
         entry: &ShardEntry,
         records: Option<&Records<'_>>,
         progress: &mut dyn Progress,
-        problems: &mut Vec<Error>,
+        problems: &mut Problems,
     ) -> Result<Option<u64>> {
         let file = match open_checked(self.folder, self.manifest, ordinal) {
             Ok(file) => file,
             Err(error) => {
-                problems.push(error);
+                problems.extend([error]);
                 // The records are looked at all the same, so that the list says which are lost.
                 match open_shard(self.folder, ordinal) {
                     Ok(file) => file,
@@ -147,18 +208,23 @@ impl Files<'_> {
             }
         };
         let mut hasher = blake3::Hasher::new();
-        let payload_bytes = match records {
-            Some(records) => Some(records.verify(ordinal, &file, &mut hasher, progress, problems)?),
-            None => {
-                let end = entry.bytes.min(file.bytes()).saturating_sub(TRAILER_BYTES as u64);
-                if let Err(error) = hash_until(&file, end, &mut hasher, progress)? {
-                    problems.push(error);
-                }
-                None
-            }
-        };
+        let payload_bytes = records
+            .map(|records| records.verify(ordinal, &file, &mut hasher, progress, problems))
+            .transpose()?;
         let place = (ordinal, entry.bytes - TRAILER_BYTES as u64);
-        problems.extend(check_digest(&file, &hasher, &entry.blake3, "the manifest", place).err());
+        let compare = |hasher: &_| check_digest(&file, hasher, &entry.blake3, "the manifest", place);
+        let mut digest = compare(&hasher);
+        if digest.is_err() {
+            // Without records, or without those that could not be found or read, that is not the file's.
+            let end = entry.bytes.min(file.bytes()).saturating_sub(TRAILER_BYTES as u64);
+            hasher.reset();
+            let hashed = match records {
+                Some(_) => hash_until(&file, end, &mut hasher, &mut Uncounted(progress))?,
+                None => hash_until(&file, end, &mut hasher, progress)?,
+            };
+            digest = hashed.and_then(|()| compare(&hasher));
+        }
+        problems.extend(digest.err());
         Ok(payload_bytes)
     }
 }
@@ -224,7 +290,7 @@ impl Records<'_> {
         file: &ReadFile,
         hasher: &mut blake3::Hasher,
         progress: &mut dyn Progress,
-        problems: &mut Vec<Error>,
+        problems: &mut Problems,
     ) -> Result<u64> {
         let mut head = [0; HEADER_BYTES];
         if file.read_exact_at(&mut head, 0).is_ok() {
@@ -238,7 +304,7 @@ impl Records<'_> {
                     pending += stored;
                     payload_bytes += payload;
                 }
-                Err(error) => problems.push(error),
+                Err(error) => problems.extend([error]),
             }
             if pending >= PIECE {
                 progress.advance(std::mem::take(&mut pending))?;

@@ -14,6 +14,7 @@ mod recipes;
 mod replaced;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use datasetrt_core::format::checksum::FileHasher;
@@ -202,35 +203,101 @@ fn damage_in_every_file() {
     tally.report("every file");
 }
 
-/// Shards that are gone, or stand in each other's place, where no manifest says which they were.
+/// Shards that are gone, foreign, or in each other's place, where no manifest says which they were.
 #[test]
 fn shards_without_a_manifest() {
     let mut tally = Tally::default();
-    for sound in CACHES.iter().filter(|sound| sound.manifest.shards.len() > 2) {
+    let blamed = |copy: &Copy<'_>| -> Vec<(ErrorKind, PathBuf)> {
+        let told = survey(&copy.folder).into_iter().skip(1);
+        told.map(|e| (e.kind(), e.path().unwrap().strip_prefix(&copy.folder).unwrap().to_owned())).collect()
+    };
+    for sound in CACHES.iter() {
         let copy = Copy::new(sound);
         std::fs::remove_file(copy.path("manifest.json")).unwrap();
         let shard = |ordinal: usize| format!("shards/{ordinal:06}.bin");
-        assert_eq!(survey(&copy.folder).len(), 1, "{}: sound shards are blamed", sound.name);
-        for ordinal in 0..sound.manifest.shards.len() - 1 {
-            let (this, next) = (shard(ordinal), shard(ordinal + 1));
+        let missing = |ordinal: usize| (ErrorKind::MissingFile, PathBuf::from(shard(ordinal)));
+        let mismatch = |ordinal: usize| (ErrorKind::ShardMismatch, PathBuf::from(shard(ordinal)));
+        assert_eq!(blamed(&copy), [], "{}", sound.name);
+        let count = sound.manifest.shards.len();
+        for ordinal in 0..count {
+            let this = shard(ordinal);
+            // The last one, too: the index knows how many samples there were.
             std::fs::remove_file(copy.path(&this)).unwrap();
-            let told = survey(&copy.folder);
-            assert_eq!(told.last().map(Error::kind), Some(ErrorKind::MissingFile), "{told:?}");
-            assert_eq!(told.last().and_then(Error::path), Some(&*copy.path(&this)), "{told:?}");
-            copy.write(&this, &sound.files[&next]);
-            copy.write(&next, &sound.files[&this]);
-            let told = survey(&copy.folder);
-            for file in [&this, &next] {
-                let mismatch =
-                    |e: &Error| e.kind() == ErrorKind::ShardMismatch && e.path() == Some(&copy.path(file));
-                assert!(told.iter().any(mismatch), "{}/{file}: {told:?}", sound.name);
+            assert_eq!(blamed(&copy), [missing(ordinal)], "{}", sound.name);
+            tally.add("shard", "gone");
+            let other = CACHES.iter().find(|other| other.manifest.record_key != sound.manifest.record_key);
+            copy.write(&this, &other.unwrap().files["shards/000000.bin"]);
+            // Of two shards neither is known to be the foreign one; with more, most of them decide.
+            if count > 2 {
+                let told = blamed(&copy);
+                assert!(told.contains(&mismatch(ordinal)), "{}: {told:?}", sound.name);
+                assert!(told.iter().all(|(_, path)| path.as_os_str() == &*this), "{}: {told:?}", sound.name);
+                tally.add("shard", "foreign");
             }
-            tally.add("shard", "gone or swapped");
             copy.mend_file(&this);
-            copy.mend_file(&next);
+            if ordinal + 1 < count {
+                let next = shard(ordinal + 1);
+                copy.write(&this, &sound.files[&next]);
+                copy.write(&next, &sound.files[&this]);
+                assert_eq!(blamed(&copy), [mismatch(ordinal), mismatch(ordinal + 1)], "{}", sound.name);
+                tally.add("shard", "swapped");
+                copy.mend_file(&this);
+                copy.mend_file(&next);
+            }
         }
+        for ordinal in 0..count {
+            std::fs::remove_file(copy.path(&shard(ordinal))).unwrap();
+        }
+        assert_eq!(blamed(&copy), [missing(0)], "{}", sound.name);
+        // Far beyond the cache: it is judged by itself, and nothing is missing before it.
+        copy.mend();
+        std::fs::remove_file(copy.path("manifest.json")).unwrap();
+        let stray = format!("shards/{}.bin", u64::MAX);
+        copy.write(&stray, b"x");
+        assert_eq!(blamed(&copy), [(ErrorKind::ShardMismatch, PathBuf::from(stray))], "{}", sound.name);
     }
     tally.report("without a manifest");
+}
+
+/// A flip in the very words that say whose the manifest is hides nothing else.
+#[test]
+fn a_manifest_that_seems_to_be_another_formats() {
+    for sound in CACHES.iter() {
+        let copy = Copy::new(sound);
+        let manifest = String::from_utf8(sound.files["manifest.json"].clone()).unwrap();
+        let (word, version) = (("datasetrt-cache", "datasetru-cache"), ("\"version\": 1", "\"version\": 3"));
+        for ((from, to), kind) in [(word, ErrorKind::NotACache), (version, ErrorKind::UnsupportedVersion)] {
+            copy.write("manifest.json", manifest.replace(from, to).as_bytes());
+            copy.set("shards/000000.bin", 70, !sound.files["shards/000000.bin"][70]);
+            let kinds: Vec<_> = survey(&copy.folder).iter().map(Error::kind).collect();
+            assert_eq!(kinds, [kind, ErrorKind::ShardDigest], "{}", sound.name);
+            // Where nothing of ours is beside it, it is what it says.
+            copy.write("shards/000000.bin", b"");
+            if sound.manifest.shards.len() == 1 {
+                assert_eq!(survey(&copy.folder).iter().map(Error::kind).collect::<Vec<_>>(), [kind]);
+            }
+            copy.mend();
+        }
+    }
+}
+
+/// The digest that is told is that of the file, also where records cannot be found in it.
+#[test]
+fn a_forged_index_is_no_reason_to_blame_a_shard() {
+    for sound in CACHES.iter() {
+        let copy = Copy::new(sound);
+        let mut index = sound.files["index.bin"].clone();
+        index[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+        let mut hasher = FileHasher::default();
+        hasher.update(&index);
+        let mut manifest = sound.manifest.clone();
+        manifest.index = FileEntry { bytes: index.len() as u64, xxh3: hasher.finish() };
+        copy.write("index.bin", &index);
+        copy.write("manifest.json", &manifest.encode().unwrap().0);
+        let told = survey(&copy.folder);
+        assert!(told.iter().any(|e| e.kind() == ErrorKind::IndexChecksum), "{}: {told:?}", sound.name);
+        assert!(told.iter().all(|e| e.kind() != ErrorKind::ShardDigest), "{}: {told:?}", sound.name);
+    }
 }
 
 /// A dataset that was open before: its index is in memory, its metadata perhaps, its shards perhaps.

@@ -264,12 +264,14 @@ class CachedDataset(Loadable[T_co]):
                 are kept, and delivered with samples if they hold bools, numbers or text. Those of other types
                 (such as Date, Datetime, Duration, Decimal, List, Struct or Binary) stay in :attr:`metadata`
                 alone: cast to numbers or text what samples shall have. A column of the type Null, which has
-                no value, becomes one of String, or of its stored type. Polars' Int128, UInt128, Object, and
+                no value, becomes one of String, or of its stored type; one of Arrow's dictionaries, but for
+                text, one of their values. Polars' Int128, UInt128, Object, and
                 Null within other types are refused, and so are unsigned integers above 2**63 - 1. A table of
                 another library is taken through its Arrow stream.
 
         Raises:
             InvalidInputError: It is no table, breaks a rule, or has no row; names row, column and value.
+            CodecError: It brings rows of a cache whose codec is not that of :attr:`transform`; names both.
             Exception: Whatever the table's own ``__arrow_c_stream__`` raises.
 
         Example:
@@ -280,7 +282,11 @@ class CachedDataset(Loadable[T_co]):
             >>> hard[0].metadata["label"], hard.metadata.columns[-1]
             (9, 'note')
         """
-        return self._with_table(frame, filtered=False)
+        derived = self._with_table(frame, filtered=False)
+        if self._transform is not None:
+            # Rows of other caches may have come in.
+            assembly(derived, self._transform, None, seeded=False)
+        return derived
 
     def _with_table(self, frame: pl.DataFrame | ArrowStream, filtered: bool) -> CachedDataset[T_co]:
         """The view of an edited table. If it was only filtered, stored values are not compared again."""
@@ -509,7 +515,8 @@ class CachedDataset(Loadable[T_co]):
     def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> VerifyReport:
         """Read every byte of the caches and report everything that is wrong.
 
-        Whole caches are read, whichever rows this view has. Nothing is decoded.
+        Whole caches are read, whichever rows this view has. Nothing is decoded. Of a cache with more than
+        10,000 problems the last one says how many there are besides.
 
         Args:
             on_progress: Called now and then with the bytes that were checked and those there are; what it

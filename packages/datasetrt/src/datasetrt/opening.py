@@ -65,7 +65,8 @@ def verify_cache(
     As :meth:`CachedDataset.verify`, also where the cache cannot be opened: a problem in one file does not
     hide those in the others. While the index is damaged, shards are compared with their digests as a whole,
     and samples are not named. While the manifest is, shards are compared with the digests in their own
-    trailers; the checksums of index and metadata are lost with it. Nothing is decoded.
+    trailers; the checksums of index and metadata are lost with it. Nothing is decoded. Of more than 10,000
+    problems the last one says how many there are besides.
 
     Args:
         path: Folder of the cache, ``root/NAME``.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,10 +14,10 @@ from datasetrt import __version__
 from datasetrt.errors import DatasetRTError
 from datasetrt.leftovers import clean as clean_leftovers
 from datasetrt.opening import open_dataset, verify_cache
-from datasetrt.reports import AuditReport, CleanReport, Problem
+from datasetrt.reports import AuditReport, CleanReport, Problem, VerifyReport
 
 from ._output import complain, progress, size, write_json, write_line
-from ._status import FINE, WRONG, status_of
+from ._status import FINE, WRONG, status_of, status_of_problems
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 _PATH = click.Path(path_type=str)
@@ -95,35 +97,25 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
 
 
 def _verify_one(path: str) -> tuple[int, dict[str, Any]]:
+    found: dict[str, Any] = {"path": path, "name": None, "sample_count": None}
     try:
         dataset = open_dataset(path)
-    except DatasetRTError as error:
+    except DatasetRTError:
         # One file is enough to stop opening; the others are looked at all the same.
-        problems = _problems_unopened(path)
-        status = status_of(error) if {problem.kind for problem in problems} == {error.kind} else WRONG
-        return _verified(path, None, None, problems, status)
-    with progress(f"verify {path}", size) as on_progress:
-        report = dataset.verify(on_progress=on_progress)
-    (cache,) = dataset.caches
-    return _verified(path, cache.name, cache.sample_count, report.problems, WRONG)
-
-
-def _problems_unopened(path: str) -> tuple[Problem, ...]:
+        check: Callable[..., VerifyReport] = functools.partial(verify_cache, path)
+    else:
+        (cache,) = dataset.caches
+        found |= {"name": cache.name, "sample_count": cache.sample_count}
+        check = dataset.verify
     try:
         with progress(f"verify {path}", size) as on_progress:
-            return verify_cache(path, on_progress=on_progress).problems
+            problems = check(on_progress=on_progress).problems
+        status = status_of_problems(problems)
     except DatasetRTError as error:
         # There is nothing to look at.
-        problem = Problem(error.kind, str(error), error.path, error.shard, error.offset, error.sample_id)
-        return (problem,)
-
-
-def _verified(
-    path: str, name: str | None, sample_count: int | None, problems: tuple[Problem, ...], status: int
-) -> tuple[int, dict[str, Any]]:
-    """The exit status, which is `status` if something is wrong, and what JSON tells."""
-    found = {"path": path, "name": name, "sample_count": sample_count, "ok": not problems}
-    return status if problems else FINE, {**found, "problems": [_plain(problem) for problem in problems]}
+        refusal = Problem(error.kind, str(error), error.path, error.shard, error.offset, error.sample_id)
+        problems, status = (refusal,), status_of(error)
+    return status, {**found, "ok": not problems, "problems": [_plain(problem) for problem in problems]}
 
 
 def _tell_verified(result: dict[str, Any]) -> None:

@@ -1,8 +1,10 @@
 """What the exit status of a command says. Append only: scripts rely on it."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from datasetrt.errors import CorruptionError, DatasetRTError, FormatError, InvalidInputError, StaleCacheError
+from datasetrt.reports import Problem
 
 FINE: Final = 0
 #: Something is wrong with a cache, or a leftover could not be removed.
@@ -25,3 +27,14 @@ def status_of(error: DatasetRTError) -> int:
     if isinstance(error, CorruptionError | FormatError | StaleCacheError):
         return WRONG
     return FAILED
+
+
+#: Kinds of problems that say nothing about a cache: it could not be read.
+_NOT_THE_CACHE: Final = frozenset({"io", "permission-denied"})
+
+
+def status_of_problems(problems: Sequence[Problem]) -> int:
+    """The exit status for what a check found; damage outweighs what could not be looked at."""
+    if not problems:
+        return FINE
+    return FAILED if all(problem.kind in _NOT_THE_CACHE for problem in problems) else WRONG
