@@ -6,8 +6,8 @@ use crate::metadata::ReadAt;
 use crate::store::file::ReadFile;
 
 /// Small enough that a single cell costs little more than the system call, large enough that the hashes take a
-/// sixty-fourth of the file.
-const BLOCK_BYTES: usize = 512;
+/// hundredth of the file.
+const BLOCK_BYTES: usize = 1024;
 
 /// Hashes of the blocks of a file, taken while its checksum was compared.
 #[derive(Debug, Default)]
