@@ -1,5 +1,6 @@
 """PickleOOB: arrays are aligned views of the payload or the batch, and a frame that lies is refused."""
 
+import copyreg
 import pickle
 import struct
 from pathlib import Path
@@ -206,3 +207,110 @@ def test_buffers_that_the_pickle_leaves_are_refused(codec: PickleOOB) -> None:
     payload = padded(padded(struct.pack("<4sIQQQ", b"DRTB", 1, len(body), 1, 3) + body) + b"abc")
     with pytest.raises(drt.CodecError, match="unused"):
         codec.loads(payload)
+
+
+INTEGERS = [
+    np.int8(-128),
+    np.int64(-(2**63)),
+    np.uint64(2**64 - 1),
+    np.uint16(7),
+    np.longlong(3),
+    np.intc(-4),
+]
+SCALARS = [*INTEGERS, np.bool_(True), np.float32(0.1), np.float64("nan"), np.complex64(1j), np.str_("x")]
+
+
+@BOTH
+def test_scalars_come_back_as_they_were(codec: PickleOOB) -> None:
+    back = codec.loads(codec.dumps(SCALARS))
+    for value, expected in zip(back, SCALARS, strict=True):
+        assert (type(value), repr(value)) == (np.dtype(expected.dtype.str).type, repr(expected))
+
+
+@BOTH
+def test_arrays_of_every_kind_come_back_as_they_were(codec: PickleOOB) -> None:
+    arrays: list[Any] = [
+        np.zeros((), ">f4"),
+        np.zeros((0, 3), "<i2"),
+        np.asfortranarray(np.arange(6, dtype=">c16").reshape(2, 3)),
+        np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1),
+        np.arange(10)[::2],
+        np.array([True, False]),
+        np.array(["a", "bc"]),
+        np.array([(1, 2.0)], [("x", "i4"), ("y", "f8")]),
+        np.array(["2026-11-30", "NaT"], "M8[s]"),
+        np.arange(3, dtype=np.float16),
+        np.array([np.nan, -0.0], np.longdouble),
+        np.broadcast_to(np.int32(3), (2, 2)),
+        np.ones(2, np.dtype("i4", metadata={"unit": "mm"})),
+    ]
+    twice = codec.loads(bytearray(codec.dumps([*arrays, arrays[0]])))
+    for array, expected in zip(twice, arrays, strict=False):
+        assert (array.dtype, array.shape, array.tobytes()) == (
+            expected.dtype,
+            expected.shape,
+            expected.tobytes(),
+        )
+        assert type(array) is np.ndarray
+    # One object is one object.
+    assert twice[-1] is twice[0]
+
+
+class Tagged(np.ndarray[Any, Any]):
+    """A class of its own stays what it is."""
+
+
+def test_subclasses_of_arrays_come_back_as_such() -> None:
+    codec = PickleOOB(trust=True)
+    assert type(codec.loads(codec.dumps(np.arange(3).view(Tagged)))) is Tagged
+
+
+def test_what_a_program_registers_for_arrays_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(copyreg.dispatch_table, np.ndarray, lambda array: (list, (array.tolist(),)))
+    assert PickleOOB(trust=True).loads(PickleOOB().dumps(np.arange(3))) == [0, 1, 2]
+
+
+def program(call: tuple[Any, ...], data: bytes = bytes(8)) -> bytes:
+    """A payload that calls ``numpy.ndarray`` or another class with any arguments; ``...`` is the buffer."""
+
+    class Call:
+        def __reduce__(self) -> tuple[Any, ...]:
+            cls, *arguments = call
+            return cls, tuple(pickle.PickleBuffer(data) if each is ... else each for each in arguments)
+
+    return PickleOOB().dumps(Call())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        (np.ndarray,),
+        (np.ndarray, (1,)),
+        (np.ndarray, (1,), "<i8"),
+        (np.ndarray, (2,), "<i8", ...),
+        (np.ndarray, (-1,), "<i8", ...),
+        (np.ndarray, [1], "<i8", ...),
+        (np.ndarray, (1,), "O", ...),
+        (np.ndarray, (1,), "<M8[s]", ...),
+        (np.ndarray, (1,), "i4,i4", ...),
+        (np.ndarray, (1,), ("<i8", (1,)), ...),
+        (np.ndarray, (1,), "<i8", bytes(8)),
+        (np.ndarray, (1,), "<i4", ..., 4),
+        (np.ndarray, (1,), "<i8", ..., 0, (0,)),
+        (np.ndarray, (1,), "<i8", ..., 0, None, "K"),
+        (np.int8, 128),
+        (np.uint64, -1),
+        (np.int64, "1"),
+        (np.int64,),
+    ],
+    ids=str,
+)
+def test_hostile_calls_are_refused(call: tuple[Any, ...]) -> None:
+    with pytest.raises(drt.CodecError) as caught:
+        PickleOOB(allow="numpy").loads(program(call))
+    assert caught.value.kind == "decode"
+
+
+def test_flags_that_are_none_are_refused() -> None:
+    with pytest.raises(drt.CodecError, match="bool"):
+        PickleOOB(allow="numpy").loads(program((np.ndarray, (8,), "|b1", ...), b"\2" * 8))

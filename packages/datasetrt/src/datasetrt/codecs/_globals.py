@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from datasetrt.checks import invalid
 from datasetrt.errors import CodecError
@@ -14,6 +14,8 @@ from datasetrt.errors import CodecError
 from ._base import reason
 
 NUMPY_PRESET = "numpy"
+#: The NumPy integers that `PickleOOB` names by their class.
+INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 # Exactly what pickled arrays, dtypes and NumPy scalars name, in protocols 0 to 5. NumPy 1 says `numpy.core`,
 # NumPy 2 `numpy._core`; protocols below 3 spell bytes as text to be encoded.
@@ -21,6 +23,7 @@ NUMPY_NAMES = frozenset(
     {
         "numpy.ndarray",
         "numpy.dtype",
+        *(f"numpy.{name}" for name in INTEGERS),
         *(
             f"numpy.{core}.{name}"
             for core in ("core", "_core")

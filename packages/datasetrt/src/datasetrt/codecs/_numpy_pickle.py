@@ -18,9 +18,11 @@ import numpy.typing as npt
 from datasetrt.wording import a_type
 
 from ._arrays import check_shape, check_values, refused, show
+from ._globals import INTEGERS
 from ._nesting import Nesting
 
 _PLAIN = re.compile(r"b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|[mM]8|O[48]|[SUV][0-9]{1,10}")
+_NUMBERS = re.compile(r"[<>|](?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32))")
 _UNITS = frozenset(["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"])
 _MAX_ITEM_BYTES = 2**31 - 1
 _ALIGNED_STRUCT = 0x80
@@ -95,6 +97,29 @@ class NumpyBuilder:
             array = np.ndarray(shape, dtype, buffer, order=order)
         else:
             raise refused(f"the pickle has an array of order {show(order)}")
+        check_values(array)
+        return array
+
+    def ndarray(
+        self,
+        shape: object,
+        dtype: object,
+        buffer: object,
+        offset: object = 0,
+        strides: object = None,
+        order: object = "C",
+    ) -> npt.NDArray[Any]:
+        """``numpy.ndarray``: a view of bytes beside the pickle, as `PickleOOB` writes it."""
+        if not isinstance(buffer, memoryview):
+            raise refused(f"the pickle has an array over {a_type(buffer)}")
+        if type(dtype) is not str or _NUMBERS.fullmatch(dtype) is None:
+            raise refused(f"the pickle has an array of dtype {show(dtype)} where one of numbers belongs")
+        if offset != 0 or strides is not None or order not in ("C", "F"):
+            raise refused("the pickle has an array that skips some of its bytes")
+        of_items = np.dtype(dtype)
+        checked = check_shape(shape, of_items, buffer.nbytes)
+        self._spend(buffer.nbytes)
+        array: npt.NDArray[Any] = np.ndarray(checked, of_items, buffer, order=order)
         check_values(array)
         return array
 
@@ -274,9 +299,22 @@ def _permutation(order: object, dims: int) -> tuple[int, ...]:
     return order
 
 
+def _integer_of(name: str) -> Callable[..., Any]:
+    kind, limits = np.dtype(name).type, np.iinfo(name)
+
+    def integer(_: NumpyBuilder, number: object) -> Any:
+        """``numpy.int64`` and its like: a scalar from a Python integer."""
+        if type(number) is not int or not limits.min <= number <= limits.max:
+            raise refused(f"the pickle has a scalar of dtype {name} that is {show(number)}")
+        return kind(number)
+
+    return integer
+
+
 # Each name: the object that stands for it on the pickle's stack, and what a call of it does.
 NUMPY_GLOBALS: Final[Mapping[str, tuple[object, Callable[..., Any] | None]]] = {
-    "numpy.ndarray": (np.ndarray, None),
+    "numpy.ndarray": (np.ndarray, NumpyBuilder.ndarray),
+    **{f"numpy.{name}": (np.dtype(name).type, _integer_of(name)) for name in INTEGERS},
     "numpy.dtype": (np.dtype, NumpyBuilder.dtype),
     "_codecs.encode": (NumpyBuilder.encode, NumpyBuilder.encode),
     "builtins.bytes": (bytes, NumpyBuilder.no_bytes),
