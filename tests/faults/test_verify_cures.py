@@ -134,3 +134,29 @@ def test_very_many_problems_are_counted_and_not_listed(tmp_path: Path) -> None:
         assert [problem.sample_id for problem in report.problems[:-1]] == list(range(10_000))
         # Two thousand records and the digest of the shard.
         assert "2001 more problems of" in report.problems[-1].message
+
+
+@pytest.mark.parametrize("damage", ["manifest", "index", "record"])
+def test_a_cache_that_is_rebuilt_while_it_is_checked_is_not_blamed(damage: str, tmp_path: Path) -> None:
+    config = drt.WriterConfig(max_shard_bytes=1_000, progress=False)
+    folder = drt.write_cache(RowSource("train", rows_of(200)), tmp_path, config=config).path
+    DAMAGES[damage](folder)
+    rebuilt: list[int] = []
+
+    def rebuild(done: int, total: int) -> None:
+        if not rebuilt:
+            rebuilt.append(done)
+            drt.cache(
+                RowSource("train", rows_of(150), fingerprint="b"), tmp_path, config=config, on_stale="rebuild"
+            )
+
+    report = drt.verify_cache(folder, on_progress=rebuild)
+    assert [problem.kind for problem in report.problems] == ["changed"]
+    assert drt.verify_cache(folder).ok
+
+
+def test_a_folder_that_is_removed_while_it_is_checked_is_told_once(tmp_path: Path) -> None:
+    config = drt.WriterConfig(max_shard_bytes=1_000, progress=False)
+    folder = drt.write_cache(RowSource("train", rows_of(200)), tmp_path, config=config).path
+    report = drt.verify_cache(folder, on_progress=lambda done, total: shutil.rmtree(folder, True))
+    assert 0 < len({problem.message for problem in report.problems}) == len(report.problems) < 4

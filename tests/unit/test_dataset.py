@@ -695,3 +695,68 @@ def test_dictionaries_of_numbers_are_delivered_as_numbers(tiny: drt.CachedDatase
     too_large = table.append_column("more", pa.array([2**63] * 100, pa.uint64()).dictionary_encode())
     with pytest.raises(drt.InvalidInputError, match="does not fit in int64"):
         tiny.with_metadata(too_large)
+
+
+def test_stored_columns_may_come_as_dictionaries(tiny: drt.CachedDataset) -> None:
+    table = pa.table(tiny.metadata)
+    for number, name in enumerate(table.column_names):
+        encoded = table[name].combine_chunks().dictionary_encode()
+        table = table.set_column(number, name, encoded)
+    ds = tiny.with_metadata(table)
+    assert ds.fingerprint == tiny.fingerprint
+    assert ds[3] == tiny[3]
+    nothing = pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int32()), pa.array([None], pa.null()))
+    ds = tiny.with_metadata(table.append_column("nothing", nothing))
+    assert ds.metadata["nothing"].dtype == pl.String
+    assert ds[0].metadata["nothing"] is None
+    assert ds.with_metadata(ds.metadata).fingerprint == ds.fingerprint
+
+
+REFUSED_TYPES = [
+    pa.decimal32(5, 2),
+    pa.decimal64(10, 2),
+    pa.decimal256(50, 2),
+    pa.decimal128(5, -2),
+    pa.decimal128(5, 7),
+    pa.list_(pa.int8(), 0),
+    pa.binary(0),
+    pa.list_(pa.null()),
+    pa.struct([("x", pa.null())]),
+    pa.dictionary(pa.int8(), pa.decimal32(5, 2)),
+    pa.map_(pa.string(), pa.decimal256(3, 0)),
+    pa.list_view(pa.int8()),
+    pa.month_day_nano_interval(),
+]
+
+
+@pytest.mark.parametrize("type_", REFUSED_TYPES, ids=str)
+def test_types_that_polars_lacks_are_refused(type_: pa.DataType, tiny: drt.CachedDataset) -> None:
+    column = pa.nulls(100, type_)
+    with pytest.raises(drt.InvalidInputError, match=r"column 'e' has type .*, which a table cannot keep"):
+        tiny.with_metadata(pa.table(tiny.metadata).append_column("e", column))
+
+
+KEPT_TYPES = [
+    pa.decimal128(38, 2),
+    pa.decimal128(5, 5),
+    pa.float16(),
+    pa.binary(2),
+    pa.binary_view(),
+    pa.date64(),
+    pa.time32("s"),
+    pa.timestamp("ns", "Europe/Berlin"),
+    pa.duration("s"),
+    pa.list_(pa.int8(), 2),
+    pa.large_list(pa.list_(pa.string())),
+    pa.struct([("x", pa.date32())]),
+    pa.list_(pa.dictionary(pa.int8(), pa.string())),
+]
+
+
+@pytest.mark.parametrize("type_", KEPT_TYPES, ids=str)
+def test_types_that_polars_has_are_kept(type_: pa.DataType, tiny: drt.CachedDataset) -> None:
+    column = pa.nulls(100, type_)
+    ds = tiny.with_metadata(pa.table(tiny.metadata).append_column("e", column))
+    assert ds.metadata["e"].null_count() == 100
+    again = ds.with_metadata(ds.metadata).filter(split="train")
+    assert again.metadata["e"].null_count() == len(again)

@@ -187,7 +187,7 @@ impl Manifest {
         }
         let version: Version = parse(bytes)?;
         if version.format != FORMAT {
-            return Err(bad(format!("format is '{}', '{FORMAT}' expected", printable(&version.format))));
+            return Err(bad(format!("format is '{}', '{FORMAT}' expected", shortened(&version.format))));
         }
         if version.version != u64::from(VERSION) {
             return Err(unsupported(version.version));
@@ -325,8 +325,8 @@ fn bad(message: impl AsRef<str>) -> Error {
     )
 }
 
-fn printable(text: &str) -> String {
-    text.chars().take(40).filter(|c| !c.is_control()).collect()
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use arrow_array::{Array, ArrayRef, RecordBatch, new_null_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_cast::cast;
 use arrow_cast::display::array_value_to_string;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -60,9 +60,10 @@ impl CacheSet {
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
         compared: bool,
     ) -> Result<Selection> {
-        let mut check = Check { compared, ..Check::new(self, schema)? };
+        let schema = without_dictionaries(schema);
+        let mut check = Check { compared, ..Check::new(self, &schema)? };
         for batch in batches {
-            check.batch(schema, &batch?)?;
+            check.batch(&schema, &decoded(&schema, &batch?)?)?;
         }
         check.finish()
     }
@@ -130,9 +131,6 @@ impl<'a> Check<'a> {
                 let found = column(batch, *c)?;
                 Ok(match found.data_type() {
                     DataType::Null => new_null_array(field.data_type(), found.len()),
-                    found_type if found_type != field.data_type() => {
-                        cast(found, field.data_type()).map_err(unusable)?
-                    }
                     _ => Arc::clone(found),
                 })
             });
@@ -321,17 +319,60 @@ impl Layout {
     }
 }
 
-/// The same columns, of the types as which they come back: one without any value, of which no type is known, is text;
-/// dictionaries are those of their values, but for text.
+/// The same columns; one without any value, of which no type is known, is text: that is how it comes back.
 fn typed(schema: &Schema) -> Schema {
     let field = |field: &Arc<Field>| match field.data_type() {
         DataType::Null => Arc::new(Field::new(field.name(), DataType::LargeUtf8, true)),
-        DataType::Dictionary(_, values) if !values.is_string() => {
-            Arc::new(Field::new(field.name(), values.as_ref().clone(), true))
-        }
         _ => Arc::clone(field),
     };
     Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
+}
+
+/// The same columns, where dictionaries are columns of their values, but for text: Polars has no others.
+fn without_dictionaries(schema: &Schema) -> Schema {
+    let field = |field: &Arc<Field>| {
+        let mut ty = field.data_type();
+        while let DataType::Dictionary(_, values) = ty
+            && !values.is_string()
+        {
+            ty = values.as_ref();
+        }
+        if ty == field.data_type() {
+            Arc::clone(field)
+        } else {
+            Arc::new(Field::new(field.name(), ty.clone(), true))
+        }
+    };
+    Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
+}
+
+fn decoded(schema: &Schema, batch: &RecordBatch) -> Result<RecordBatch> {
+    let fits = |(field, array): (&Arc<Field>, &ArrayRef)| match array.data_type() {
+        DataType::Dictionary(..) => field.data_type() == array.data_type(),
+        _ => true,
+    };
+    // Another number of columns is refused by whoever looks at the batch.
+    let others = schema.fields().len() != batch.num_columns();
+    if others || schema.fields().iter().zip(batch.columns()).all(fits) {
+        return Ok(batch.clone());
+    }
+    let mut fields = Vec::with_capacity(batch.num_columns());
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for (column, (field, array)) in
+        schema.fields().iter().zip(batch.schema_ref().fields().iter().zip(batch.columns()))
+    {
+        let (field, array) = match fits((column, array)) {
+            true => (field, Arc::clone(array)),
+            false if *column.data_type() == DataType::Null => {
+                (column, new_null_array(&DataType::Null, array.len()))
+            }
+            false => (column, cast(array, column.data_type()).map_err(unusable)?),
+        };
+        fields.push(Arc::clone(field));
+        columns.push(array);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).map_err(unusable)
 }
 
 /// The place of a column that must be there with the right type.

@@ -33,12 +33,12 @@ impl Alone {
         Alone { folder: folder.to_owned(), shards: shards_present(folder) }
     }
 
-    /// Whether there is a shard of this format version.
-    pub(super) fn has_shards(&self) -> bool {
-        let mut ordinals = self.shards.iter().flat_map(BTreeMap::keys);
-        ordinals.any(|ordinal| {
+    /// Whether a file here is one of this format version.
+    pub(super) fn are_ours(&self) -> bool {
+        let is_shard = |ordinal: &u64| {
             open_shard(&self.folder, *ordinal).is_ok_and(|file| read_header(&file, *ordinal).is_ok())
-        })
+        };
+        self.index_rows().is_ok() || self.shards.iter().flat_map(BTreeMap::keys).any(is_shard)
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -59,11 +59,12 @@ impl Alone {
         let ends: BTreeMap<u64, Result<Ends>> =
             shards.keys().map(|ordinal| (*ordinal, self.read_ends(*ordinal))).collect();
         let key = most_common(ends.values().flatten().map(|ends| ends.header.record_key));
-        // Only what belongs here says which shards there have to be.
-        let belongs = |(ordinal, ends): &(&u64, &Result<Ends>)| {
-            ends.as_ref().is_ok_and(|e| e.header.ordinal == **ordinal && Some(e.header.record_key) == key)
+        // A file with the name of a shard counts as one, unless it is another cache's or is beyond all samples.
+        let counts = |(ordinal, ends): &(&u64, &Result<Ends>)| {
+            let foreign = ends.as_ref().is_ok_and(|ends| Some(ends.header.record_key) != key);
+            !foreign && is_possible(**ordinal, rows)
         };
-        let count = ends.iter().rfind(belongs).map_or(0, |(ordinal, _)| ordinal.saturating_add(1));
+        let count = ends.iter().rfind(counts).map_or(0, |(ordinal, _)| ordinal.saturating_add(1));
         let mut next_sample = Some(0);
         let mut expected = 0;
         for ((ordinal, ends), bytes) in ends.iter().zip(shards.values()) {
@@ -73,7 +74,8 @@ impl Alone {
             }
             expected = ordinal.saturating_add(1);
             let mut counted = Counted { progress, done: 0 };
-            let sound = self.verify_shard(*ordinal, ends, key, next_sample, &mut counted, problems)?;
+            let place = Place { ordinal: *ordinal, possible: is_possible(*ordinal, rows), key, next_sample };
+            let sound = self.verify_shard(&place, ends, &mut counted, problems)?;
             next_sample = sound.then(|| ends.as_ref().ok().and_then(Ends::next_sample)).flatten();
             // What could not be read is done with as well.
             let left = bytes.saturating_sub(counted.done);
@@ -105,10 +107,8 @@ impl Alone {
     /// Whether the shard is the one that belongs in its place, and goes on where the one before it ends.
     fn verify_shard(
         &self,
-        ordinal: u64,
+        place: &Place,
         ends: &Result<Ends>,
-        key: Option<u64>,
-        next_sample: Option<u64>,
         progress: &mut dyn Progress,
         problems: &mut Problems,
     ) -> Result<bool> {
@@ -119,13 +119,16 @@ impl Alone {
                 return Ok(false);
             }
         };
+        let ordinal = place.ordinal;
         let path = names::shard_path(&self.folder, ordinal);
-        let wrong = if Some(header.record_key) != key {
+        let wrong = if Some(header.record_key) != place.key {
             Some("belongs to another cache than the other shards")
         } else if header.ordinal != ordinal {
             Some("belongs to another place in its cache")
-        } else if next_sample.is_some_and(|next| next != header.first_sample) {
-            Some("does not go on where the shard before it ends")
+        } else if !place.possible {
+            Some("is beyond the samples that the index has")
+        } else if place.next_sample.is_some_and(|next| next != header.first_sample) {
+            Some("does not go on where the shard before it ends: one of the two is of another write")
         } else {
             None
         };
@@ -201,10 +204,26 @@ impl Alone {
     }
 }
 
+/// Where a shard lies, and what the others say of it.
+struct Place {
+    ordinal: u64,
+    /// Whether the index has so many samples.
+    possible: bool,
+    /// That of most shards.
+    key: Option<u64>,
+    /// Where the one before it ends, if that is sound.
+    next_sample: Option<u64>,
+}
+
 impl Ends {
     fn next_sample(&self) -> Option<u64> {
         self.header.first_sample.checked_add(self.trailer.records)
     }
+}
+
+/// No shard is empty.
+fn is_possible(ordinal: u64, rows: Option<u64>) -> bool {
+    rows.is_none_or(|rows| ordinal < rows)
 }
 
 fn read_header(file: &ReadFile, ordinal: u64) -> Result<Header> {

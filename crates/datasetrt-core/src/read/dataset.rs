@@ -350,27 +350,45 @@ fn feed_words(words: impl Iterator<Item = u64>, hasher: &mut blake3::Hasher) {
     hasher.update(&piece);
 }
 
-/// Types that other libraries cannot hand back, or that Arrow's own kernels do not take.
+/// Refuses types that Polars does not take and hand back, some of them with other values, and that Arrow's own kernels
+/// do not take.
 fn check_type(name: &str, ty: &DataType) -> Result<()> {
+    check_type_within(name, ty, false)
+}
+
+fn check_type_within(name: &str, ty: &DataType, within: bool) -> Result<()> {
     let inner: Vec<&DataType> = match ty {
-        DataType::Union(..)
-        | DataType::Interval(_)
-        | DataType::RunEndEncoded(..)
-        | DataType::ListView(_)
-        | DataType::LargeListView(_) => {
+        DataType::Boolean
+        | DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::Date32
+        | DataType::Date64
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Timestamp(..)
+        | DataType::Duration(_) => return Ok(()),
+        ty if ty.is_integer() || ty.is_floating() || ty.is_string() => return Ok(()),
+        DataType::Null if !within => return Ok(()),
+        DataType::FixedSizeBinary(bytes) if *bytes > 0 => return Ok(()),
+        DataType::Decimal128(precision, scale)
+            if u8::try_from(*scale).is_ok_and(|scale| scale <= *precision) =>
+        {
+            return Ok(());
+        }
+        DataType::List(field) | DataType::LargeList(field) | DataType::Map(field, _) => {
+            vec![field.data_type()]
+        }
+        DataType::FixedSizeList(field, length) if *length > 0 => vec![field.data_type()],
+        DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
+        DataType::Dictionary(_, values) => return check_type_within(name, values, within),
+        _ => {
             let message =
                 format!("column '{name}' has type {ty}, which a table cannot keep; cast it or drop it");
             return Err(Error::new(ErrorKind::InvalidTable, message));
         }
-        DataType::List(field)
-        | DataType::LargeList(field)
-        | DataType::FixedSizeList(field, _)
-        | DataType::Map(field, _) => vec![field.data_type()],
-        DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
-        DataType::Dictionary(_, values) => vec![values],
-        _ => Vec::new(),
     };
-    inner.into_iter().try_for_each(|ty| check_type(name, ty))
+    inner.into_iter().try_for_each(|ty| check_type_within(name, ty, true))
 }
 
 /// Arrays that break Arrow's rules, such as strings that are not UTF-8, would fail far from here.

@@ -19,6 +19,8 @@ use crate::format::record::Rules;
 pub struct Survey {
     folder: PathBuf,
     found: Found,
+    /// The digest of the manifest's bytes, where there were any.
+    manifest: Option<Digest>,
 }
 
 /// How much of a cache could be made out.
@@ -49,12 +51,14 @@ impl Survey {
         let why = match Cache::open(folder, ReadOptions::default()) {
             Ok(cache) => {
                 let folder = cache.folder().to_owned();
-                return Ok(Survey { folder, found: Found::Whole(Box::new(cache)) });
+                return Ok(Survey { folder, found: Found::Whole(Box::new(cache)), manifest: None });
             }
             Err(error) => error,
         };
         let folder = std::path::absolute(folder).map_err(|e| Error::io("resolve", folder, &e))?;
-        let decoded = read_manifest(&folder).and_then(|bytes| {
+        let bytes = read_manifest(&folder);
+        let manifest = bytes.as_ref().ok().map(|bytes| *blake3::hash(bytes).as_bytes());
+        let decoded = bytes.and_then(|bytes| {
             Manifest::decode(&bytes).map_err(|e| prefixed(&e, &folder, &folder.join(names::MANIFEST)))
         });
         let found = match decoded {
@@ -70,7 +74,7 @@ impl Survey {
                 Found::Alone { files, why: error }
             }
         };
-        Ok(Survey { folder, found })
+        Ok(Survey { folder, found, manifest })
     }
 
     /// The samples that the manifest states, if there is one.
@@ -92,7 +96,8 @@ impl Survey {
     }
 
     /// Reads every byte and tells everything that is wrong, in the order of manifest, index, metadata and shards; of
-    /// more than 10,000 problems the last one tells how many there are besides.
+    /// more than 10,000 problems the last one tells how many there are besides. `changed`, and nothing else, where
+    /// another cache has taken the folder meanwhile.
     ///
     /// # Errors
     ///
@@ -117,6 +122,13 @@ impl Survey {
                 files.verify(progress, &mut problems)?;
             }
         }
+        // Asked afterwards: it may have come meanwhile.
+        let now = read_manifest(&self.folder).ok().map(|bytes| *blake3::hash(&bytes).as_bytes());
+        if now.is_some() && now != self.manifest {
+            let shown = self.folder.display();
+            let message = format!("cache {shown} was rebuilt while it was checked; check it again");
+            return Ok(vec![Error::new(ErrorKind::Changed, message).at_path(&self.folder)]);
+        }
         Ok(problems.finish())
     }
 }
@@ -126,7 +138,7 @@ fn is_damage(error: &Error, files: &Alone) -> bool {
     match error.kind() {
         ErrorKind::Unfinished | ErrorKind::BadManifest => true,
         // A bit may have been flipped in the very words that say whose it is.
-        ErrorKind::NotACache | ErrorKind::UnsupportedVersion => files.has_shards(),
+        ErrorKind::NotACache | ErrorKind::UnsupportedVersion => files.are_ours(),
         _ => error.class() == Class::Corruption,
     }
 }

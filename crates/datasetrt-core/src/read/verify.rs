@@ -87,6 +87,10 @@ impl Problems {
 impl Extend<Error> for Problems {
     fn extend<T: IntoIterator<Item = Error>>(&mut self, problems: T) {
         for problem in problems {
+            // As of a folder that is gone: every file in it says the same.
+            if self.listed.last() == Some(&problem) {
+                continue;
+            }
             if self.listed.len() < MOST_PROBLEMS {
                 self.listed.push(problem);
             } else {

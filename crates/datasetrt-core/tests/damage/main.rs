@@ -235,6 +235,17 @@ fn shards_without_a_manifest() {
                 tally.add("shard", "foreign");
             }
             copy.mend_file(&this);
+            // A damaged one is one all the same: what is missing before it is told.
+            if ordinal + 1 < count {
+                std::fs::remove_file(copy.path(&this)).unwrap();
+                for late in ordinal + 1..count {
+                    copy.write(&shard(late), b"");
+                }
+                let told: Vec<_> = (ordinal + 1..count).map(mismatch).collect();
+                assert_eq!(blamed(&copy), [vec![missing(ordinal)], told].concat(), "{}", sound.name);
+                tally.add("shard", "gone before damaged ones");
+                (ordinal..count).for_each(|late| copy.mend_file(&shard(late)));
+            }
             if ordinal + 1 < count {
                 let next = shard(ordinal + 1);
                 copy.write(&this, &sound.files[&next]);
@@ -249,7 +260,7 @@ fn shards_without_a_manifest() {
             std::fs::remove_file(copy.path(&shard(ordinal))).unwrap();
         }
         assert_eq!(blamed(&copy), [missing(0)], "{}", sound.name);
-        // Far beyond the cache: it is judged by itself, and nothing is missing before it.
+        // Beyond all samples: it is judged by itself, and nothing is missing before it.
         copy.mend();
         std::fs::remove_file(copy.path("manifest.json")).unwrap();
         let stray = format!("shards/{}.bin", u64::MAX);
@@ -272,10 +283,12 @@ fn a_manifest_that_seems_to_be_another_formats() {
             let kinds: Vec<_> = survey(&copy.folder).iter().map(Error::kind).collect();
             assert_eq!(kinds, [kind, ErrorKind::ShardDigest], "{}", sound.name);
             // Where nothing of ours is beside it, it is what it says.
-            copy.write("shards/000000.bin", b"");
-            if sound.manifest.shards.len() == 1 {
-                assert_eq!(survey(&copy.folder).iter().map(Error::kind).collect::<Vec<_>>(), [kind]);
-            }
+            std::fs::remove_dir_all(copy.path("shards")).unwrap();
+            let kinds: Vec<_> = survey(&copy.folder).iter().map(Error::kind).collect();
+            assert_eq!(kinds, [kind, ErrorKind::MissingFile], "{}", sound.name);
+            copy.write("index.bin", b"");
+            let kinds: Vec<_> = survey(&copy.folder).iter().map(Error::kind).collect();
+            assert_eq!(kinds, [kind], "{}", sound.name);
             copy.mend();
         }
     }

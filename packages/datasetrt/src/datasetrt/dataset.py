@@ -265,9 +265,10 @@ class CachedDataset(Loadable[T_co]):
                 (such as Date, Datetime, Duration, Decimal, List, Struct or Binary) stay in :attr:`metadata`
                 alone: cast to numbers or text what samples shall have. A column of the type Null, which has
                 no value, becomes one of String, or of its stored type; one of Arrow's dictionaries, but for
-                text, one of their values. Polars' Int128, UInt128, Object, and
-                Null within other types are refused, and so are unsigned integers above 2**63 - 1. A table of
-                another library is taken through its Arrow stream.
+                text, one of their values. Polars' Int128, UInt128, Object, and Null within other types are
+                refused, and so are unsigned integers above 2**63 - 1 and Arrow types that Polars lacks, such
+                as Decimal256, intervals and unions. A table of another library is taken through its Arrow
+                stream; whether Polars knows its time zones, Polars says when :attr:`metadata` is asked for.
 
         Raises:
             InvalidInputError: It is no table, breaks a rule, or has no row; names row, column and value.
@@ -290,7 +291,8 @@ class CachedDataset(Loadable[T_co]):
 
     def _with_table(self, frame: pl.DataFrame | ArrowStream, filtered: bool) -> CachedDataset[T_co]:
         """The view of an edited table. If it was only filtered, stored values are not compared again."""
-        stream = exportable(frame, self._view.schema)
+        # A filtered table has the names and types of ours.
+        stream = frame if filtered else exportable(frame, self._view.schema)
         try:
             return self._derived(self._view.with_table(stream, filtered))
         except DatasetRTError:

@@ -199,16 +199,17 @@ def pickle_in(payload: bytes) -> bytes:
 
 def _unpack(data: memoryview, codec_name: str) -> tuple[memoryview, list[memoryview]]:
     """The pickle and the buffers of a payload whose lengths add up."""
-    if len(data) < _HEADER.size or data[:4] != MAGIC:
+    total = len(data)
+    magic, version, body_length, count = _HEADER.unpack_from(data) if total >= _HEADER.size else (b"",) * 4
+    if magic != MAGIC:
         raise _damaged(codec_name, "it does not begin with the bytes 'DRTB'")
-    _, version, body_length, count = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise _damaged(
             codec_name, f"its version is {version}, and this release reads {_VERSION}; upgrade datasetrt"
         )
     end = _HEADER.size + _LENGTH_BYTES * count
-    if end > len(data):
-        raise _damaged(codec_name, f"it names {count} buffers and has {len(data)} bytes")
+    if end > total:
+        raise _damaged(codec_name, f"it names {count} buffers and has {total} bytes")
     lengths = struct.unpack_from(f"<{count}Q", data, _HEADER.size)
     # Python's integers do not overflow, so the one comparison at the end catches every length.
     parts = []
@@ -219,8 +220,8 @@ def _unpack(data: memoryview, codec_name: str) -> tuple[memoryview, list[memoryv
         if padding and int.from_bytes(data[end : end + padding], "little"):
             raise _damaged(codec_name, f"the padding from byte {end} on is not zero")
         end += padding
-    if end != len(data):
-        raise _damaged(codec_name, f"its lengths add up to {end} bytes, and it has {len(data)}")
+    if end != total:
+        raise _damaged(codec_name, f"its lengths add up to {end} bytes, and it has {total}")
     return parts[0], parts[1:]
 
 
