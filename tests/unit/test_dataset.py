@@ -736,6 +736,17 @@ def test_types_that_polars_lacks_are_refused(type_: pa.DataType, tiny: drt.Cache
         tiny.with_metadata(pa.table(tiny.metadata).append_column("e", column))
 
 
+def test_nested_columns_that_begin_within_their_buffers_are_no_panic(tiny: drt.CachedDataset) -> None:
+    inner = pa.array([{"a": number} for number in range(100)])
+    column = pa.StructArray.from_arrays([inner], ["x"])
+    table = pa.table(tiny.metadata).append_column("e", column)
+    assert len(tiny.with_metadata(table)) == 100
+    with pytest.raises(drt.InvalidInputError, match=r"pl.DataFrame\(table\)"):
+        tiny.with_metadata(table.slice(2))
+    kept = tiny.with_metadata(pl.DataFrame(table.slice(2)))
+    assert kept.metadata["e"].to_list()[0] == {"x": {"a": 2}}
+
+
 KEPT_TYPES = [
     pa.decimal128(38, 2),
     pa.decimal128(5, 5),

@@ -1,5 +1,6 @@
 //! An active table over open caches: which rows, in which order, with which weights.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -224,7 +225,14 @@ impl Dataset {
             check_type(field.name(), field.data_type())?;
         }
         let sound = |batch: Result<RecordBatch>| batch.and_then(check_values);
-        self.restore(self.set.check(schema, batches.into_iter().map(sound))?)
+        let check = || self.set.check(schema, batches.into_iter().map(sound));
+        // Arrow's reader of streams takes nested columns that begin within their buffers for longer than they are, and
+        // panics. Nothing outlives that: a check only makes new values.
+        let selection = catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|_| {
+            let message = "the table cannot be read: Arrow's own code fails at one of its nested columns; give it as a Polars DataFrame, pl.DataFrame(table)";
+            Err(Error::new(ErrorKind::InvalidTable, message))
+        });
+        self.restore(selection?)
     }
 
     /// The same of rows of the exported table that somebody left out others of, without a change of any value:

@@ -266,9 +266,11 @@ class CachedDataset(Loadable[T_co]):
                 alone: cast to numbers or text what samples shall have. A column of the type Null, which has
                 no value, becomes one of String, or of its stored type; one of Arrow's dictionaries, but for
                 text, one of their values. Polars' Int128, UInt128, Object, and Null within other types are
-                refused, and so are unsigned integers above 2**63 - 1 and Arrow types that Polars lacks, such
-                as Decimal256, intervals and unions. A table of another library is taken through its Arrow
-                stream; whether Polars knows its time zones, Polars says when :attr:`metadata` is asked for.
+                refused, and so are unsigned integers above 2**63 - 1 and Arrow types that Polars lacks or
+                misreads in a stream: decimals but Decimal128, intervals, unions, list views and run ends. A
+                table of another library is taken through its Arrow stream, which Arrow cannot always read
+                where nested columns are slices: give those as ``pl.DataFrame(table)``. Whether Polars knows
+                its time zones, Polars says when :attr:`metadata` is asked for.
 
         Raises:
             InvalidInputError: It is no table, breaks a rule, or has no row; names row, column and value.
