@@ -680,3 +680,36 @@ def test_the_workers_exceptions_survive_another_pickling() -> None:
         mapped(fails_at_30, range(60))
     again = pickle.loads(pickle.dumps(caught.value))
     assert again.__notes__ == caught.value.__notes__
+
+
+class Failing:
+    """A sequence whose item 500 cannot be looked up."""
+
+    def __len__(self) -> int:
+        return 1_000
+
+    def __getitem__(self, index: int) -> int:
+        if index == 500:
+            raise LookupError("broken")
+        return index
+
+
+def one_sample(item: int) -> drt.CacheInput:
+    return drt.CacheInput(item.to_bytes(8, "little"), {"item": item})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failed_lookup_comes_after_all_samples_before_it(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="broken") as caught:
+        drt.write_cache(drt.MapSource("m", Failing(), one_sample), tmp_path, config=config(workers))
+    assert caught.value.__notes__ == [
+        "while item 500 of source 'm' was being looked up",
+        "while sample 500 of source 'm' was being produced",
+    ]
+    assert_no_workers()
+    if workers == 2:
+        made = map_in_workers(drt.MapSource("m", Failing(), one_sample), config(workers), 0)
+        with closing(made):
+            assert [next(made)[0] for _ in range(500)] == list(range(500))
+            with pytest.raises(LookupError):
+                next(made)

@@ -98,6 +98,8 @@ class _Pool:
         self._chunk_items = 1
         #: The next chunk, pickled, while no worker accepts it.
         self._packed: tuple[range, bytes] | None = None
+        #: What the lookup of the next item raised; told once all samples before it were handed out.
+        self._failure: Exception | None = None
         self._waiting_bytes = 0
         self._most_waiting_bytes = config.queue_bytes
 
@@ -120,6 +122,8 @@ class _Pool:
         while True:
             self._send_chunks()
             if not self._chunks:
+                if self._failure is not None:
+                    raise self._failure
                 return
             chunk = self._chunks[0]
             while chunk.parts:
@@ -151,15 +155,21 @@ class _Pool:
     def _pack_chunk(self) -> tuple[range, bytes] | None:
         first = self._next_item
         left = item_count(self._source) - first
-        if left <= 0:
+        if left <= 0 or self._failure is not None:
             return None
         # The last items are shared out evenly, so that no worker ends long after the others.
         most = min(self._chunk_items, -(-left // self._most))
         packed: list[bytes] = []
         size = 0
         while len(packed) < most and size < CHUNK_BYTES:
-            packed.append(packed_item(self._source, first + len(packed)))
+            try:
+                packed.append(packed_item(self._source, first + len(packed)))
+            except Exception as error:  # noqa: BLE001 - whatever the user's sequence raises, in its turn
+                self._failure = error
+                break
             size += len(packed[-1])
+        if not packed:
+            return None
         self._next_item = first + len(packed)
         return range(first, self._next_item), pickle.dumps((first, packed), pickle.HIGHEST_PROTOCOL)
 
