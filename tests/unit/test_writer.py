@@ -594,3 +594,11 @@ def test_what_another_rebuilt_between_look_and_lock_is_not_rebuilt_again(
     ds = drt.cache(source("v2"), tmp_path, config=quiet, on_stale="rebuild")
     assert (ds.reports[0].reused, ds[0].data) == (True, b"v2")
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("count", [8, 9, 10, 12])
+def test_a_few_bytes_are_no_ground_for_a_dictionary(count: int, tmp_path: Path) -> None:
+    rows: list[Any] = [(bytes([number]), {}) for number in range(count)]
+    config = drt.WriterConfig(compression="zstd-dictionary", progress=False)
+    ds = drt.cache(RowSource("tiny", rows), tmp_path, config=config)
+    assert [sample.data for sample in ds] == [data for data, _ in rows]

@@ -12,6 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub const MAX_DICTIONARY_BYTES: usize = 1 << 20;
 /// How long a dictionary becomes at most. Twice that made pickles of 1 KiB a thousandth smaller, and each reader holds one.
 const LEARNT_BYTES: usize = 64 << 10;
+/// Zstandard cannot count what is in less.
+const LEAST_BYTES: usize = 8;
 /// Zstandard learns from no more of each sample.
 pub const LEARNT_FROM_EACH: usize = 128 << 10;
 
@@ -56,6 +58,12 @@ impl Dictionary {
             reserve(&mut all, part.len())?;
             all.extend_from_slice(part);
             lengths.push(part.len());
+        }
+        // It trains on the first three quarters, and divides by how many strings of eight bytes are in there: by none,
+        // that ends the process.
+        let trained = lengths.get(..lengths.len() / 4 * 3 + lengths.len() % 4 * 3 / 4).unwrap_or_default();
+        if trained.iter().sum::<usize>() < LEAST_BYTES {
+            return Ok(Dictionary::default());
         }
         let learnt = match zstd::dict::from_continuous(&all, &lengths, LEARNT_BYTES) {
             Ok(learnt) => learnt,
@@ -109,6 +117,19 @@ mod tests {
         let learn = || Dictionary::learn(payloads.iter().map(Vec::as_slice)).unwrap();
         assert!(learn().decoder().is_some());
         assert_eq!(learn().bytes(), learn().bytes());
+    }
+
+    #[test]
+    fn any_few_bytes_can_be_learnt_from_or_not() {
+        for count in 0..50_usize {
+            for length in 0..4 {
+                for late in [0, 9, 400] {
+                    let payload = |n: usize| vec![n as u8; if n * 4 < count * 3 { length } else { late }];
+                    let payloads: Vec<_> = (0..count).map(payload).collect();
+                    Dictionary::learn(payloads.iter().map(Vec::as_slice)).unwrap();
+                }
+            }
+        }
     }
 
     #[test]
