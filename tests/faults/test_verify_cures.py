@@ -85,6 +85,10 @@ def test_what_on_progress_raises_ends_the_check(tmp_path: Path) -> None:
             drt.verify_cache(tmp_path / "train", on_progress=lambda done, total: 1 // 0)
 
 
+def places_of(report: drt.VerifyReport) -> list[tuple[str, str]]:
+    return [(problem.kind, Path(problem.path or "").name) for problem in report.problems]
+
+
 def test_damage_in_every_file_is_told(tmp_path: Path) -> None:
     config = drt.WriterConfig(max_shard_bytes=1_000, progress=False)
     folder = drt.write_cache(RowSource("train", rows_of(200)), tmp_path, config=config).path
@@ -95,8 +99,7 @@ def test_damage_in_every_file_is_told(tmp_path: Path) -> None:
     flipped(shards[1], 100)
     shards[2].unlink()
     report = drt.verify_cache(folder)
-    told = [(problem.kind, Path(problem.path or "").name) for problem in report.problems]
-    assert told == [
+    assert places_of(report) == [
         ("index-checksum", "index.bin"),
         ("file-size", "metadata.arrow"),
         ("shard-digest", "000001.bin"),
@@ -105,8 +108,7 @@ def test_damage_in_every_file_is_told(tmp_path: Path) -> None:
     assert report.samples == 200
     flipped(folder / "manifest.json", 100)
     report = drt.verify_cache(folder)
-    told = [(problem.kind, Path(problem.path or "").name) for problem in report.problems]
-    assert told == [
+    assert places_of(report) == [
         ("manifest-checksum", "manifest.json"),
         ("shard-digest", "000001.bin"),
         ("missing-file", "000002.bin"),

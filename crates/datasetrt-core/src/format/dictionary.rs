@@ -61,7 +61,7 @@ impl Dictionary {
         }
         // It trains on the first three quarters, and divides by how many strings of eight bytes are in there: by none,
         // that ends the process.
-        let trained = lengths.get(..lengths.len() / 4 * 3 + lengths.len() % 4 * 3 / 4).unwrap_or_default();
+        let trained = lengths.get(..lengths.len() * 3 / 4).unwrap_or_default();
         if trained.iter().sum::<usize>() < LEAST_BYTES {
             return Ok(Dictionary::default());
         }

@@ -16,9 +16,12 @@ pub const SHARDS: &str = "shards";
 /// Longest name in bytes; leaves room for the hidden names beside it on file systems with 255.
 pub const MAX_NAME_BYTES: usize = 200;
 
+/// How the name of a shard ends.
+pub const SHARD_SUFFIX: &str = ".bin";
+
 /// The file name of a shard.
 pub fn shard_file(ordinal: u64) -> String {
-    format!("{ordinal:06}.bin")
+    format!("{ordinal:06}{SHARD_SUFFIX}")
 }
 
 /// The path of a shard inside a cache folder.

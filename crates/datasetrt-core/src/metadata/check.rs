@@ -63,7 +63,7 @@ impl CacheSet {
         let schema = without_dictionaries(schema);
         let mut check = Check { compared, ..Check::new(self, &schema)? };
         for batch in batches {
-            check.batch(&schema, &decoded(&schema, &batch?)?)?;
+            check.batch(&schema, &decoded(&schema, batch?)?)?;
         }
         check.finish()
     }
@@ -346,33 +346,26 @@ fn without_dictionaries(schema: &Schema) -> Schema {
     Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
 }
 
-fn decoded(schema: &Schema, batch: &RecordBatch) -> Result<RecordBatch> {
-    let fits = |(field, array): (&Arc<Field>, &ArrayRef)| match array.data_type() {
-        DataType::Dictionary(..) => field.data_type() == array.data_type(),
-        _ => true,
+/// The batch with dictionaries decoded where the schema has their values. What else differs stays, to be refused.
+fn decoded(schema: &Schema, batch: RecordBatch) -> Result<RecordBatch> {
+    let is_encoded = |(field, array): &(&Arc<Field>, &ArrayRef)| {
+        matches!(array.data_type(), DataType::Dictionary(..)) && field.data_type() != array.data_type()
     };
-    // Another number of columns is refused by whoever looks at the batch.
-    let others = schema.fields().len() != batch.num_columns();
-    if others || schema.fields().iter().zip(batch.columns()).all(fits) {
-        return Ok(batch.clone());
+    let columns = || schema.fields().iter().zip(batch.columns());
+    if schema.fields().len() != batch.num_columns() || !columns().any(|column| is_encoded(&column)) {
+        return Ok(batch);
     }
-    let mut fields = Vec::with_capacity(batch.num_columns());
-    let mut columns = Vec::with_capacity(batch.num_columns());
-    for (column, (field, array)) in
-        schema.fields().iter().zip(batch.schema_ref().fields().iter().zip(batch.columns()))
-    {
-        let (field, array) = match fits((column, array)) {
-            true => (field, Arc::clone(array)),
-            false if *column.data_type() == DataType::Null => {
-                (column, new_null_array(&DataType::Null, array.len()))
-            }
-            false => (column, cast(array, column.data_type()).map_err(unusable)?),
-        };
-        fields.push(Arc::clone(field));
-        columns.push(array);
-    }
+    let plain = |(field, array): (&Arc<Field>, &ArrayRef)| match field.data_type() {
+        _ if !is_encoded(&(field, array)) => Ok(Arc::clone(array)),
+        DataType::Null => Ok(new_null_array(&DataType::Null, array.len())),
+        ty => cast(array, ty).map_err(unusable),
+    };
+    let arrays: Vec<ArrayRef> = columns().map(plain).collect::<Result<_>>()?;
+    let named = batch.schema_ref().fields().iter().zip(&arrays);
+    let fields: Vec<_> =
+        named.map(|(f, array)| Field::new(f.name(), array.data_type().clone(), true)).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).map_err(unusable)
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(unusable)
 }
 
 /// The place of a column that must be there with the right type.

@@ -21,7 +21,7 @@ pub(super) enum Chunks {
 }
 
 /// The cells of a chunk: as they are, or each different one once and a number for each row.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Cells<A> {
     Plain(A),
     Few { numbers: Box<[u8]>, values: A },
@@ -29,7 +29,7 @@ pub(super) enum Cells<A> {
 }
 
 /// The same of integers, or what each of them is more than the least.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum IntCells {
     Cells(Cells<Int64Array>),
     Near { base: i64, offsets: Box<[u16]>, nulls: Option<NullBuffer> },

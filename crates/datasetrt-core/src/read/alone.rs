@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::files::{at_place, open_shard, prefixed, shard_mismatch, shards_folder};
+use super::files::{open_shard, prefixed, read_header, read_trailer, shard_mismatch, shards_folder};
 use super::verify::{Counted, Problems, Progress, check_digest, hash_until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::index;
@@ -56,6 +56,10 @@ impl Alone {
                 return Ok(());
             }
         };
+        if shards.is_empty() {
+            problems.extend([self.missing(0, 1, "every cache has it")]);
+            return Ok(());
+        }
         let ends: BTreeMap<u64, Result<Ends>> =
             shards.keys().map(|ordinal| (*ordinal, self.read_ends(*ordinal))).collect();
         let key = most_common(ends.values().flatten().map(|ends| ends.header.record_key));
@@ -81,7 +85,7 @@ impl Alone {
             let left = bytes.saturating_sub(counted.done);
             progress.advance(left)?;
         }
-        problems.extend(self.check_count(rows, count, next_sample, shards.is_empty()).err());
+        problems.extend(self.check_count(rows, count, next_sample).err());
         Ok(())
     }
 
@@ -133,6 +137,7 @@ impl Alone {
             None
         };
         problems.extend(wrong.map(|what| shard_mismatch(&path, ordinal, what)));
+        // Opened again: as many as there are cannot be held open.
         let file = match open_shard(&self.folder, ordinal) {
             Ok(file) => file,
             Err(error) => {
@@ -159,9 +164,7 @@ impl Alone {
             return Err(shard_mismatch(path, ordinal, "is too short for a shard"));
         }
         let header = read_header(&file, ordinal)?;
-        let mut block = [0; TRAILER_BYTES];
-        file.read_exact_at(&mut block, offset)?;
-        let trailer = Trailer::decode(&block).map_err(|e| at_place(&e, path, ordinal, offset))?;
+        let trailer = read_trailer(&file, ordinal, offset)?;
         if trailer.offset != offset {
             return Err(shard_mismatch(path, ordinal, "was cut or added to since it was written"));
         }
@@ -169,10 +172,7 @@ impl Alone {
     }
 
     /// Compares the samples of the shards, if all are sound, with those of the index.
-    fn check_count(&self, rows: Option<u64>, count: u64, samples: Option<u64>, none: bool) -> Result<()> {
-        if none {
-            return Err(self.missing(0, 1, "every cache has it"));
-        }
+    fn check_count(&self, rows: Option<u64>, count: u64, samples: Option<u64>) -> Result<()> {
         match rows.zip(samples) {
             Some((rows, samples)) if rows > samples => {
                 let why = format!("the index has {rows} samples, the shards before it {samples}");
@@ -226,17 +226,11 @@ fn is_possible(ordinal: u64, rows: Option<u64>) -> bool {
     rows.is_none_or(|rows| ordinal < rows)
 }
 
-fn read_header(file: &ReadFile, ordinal: u64) -> Result<Header> {
-    let mut block = [0; HEADER_BYTES];
-    file.read_exact_at(&mut block, 0)?;
-    Header::decode(&block).map_err(|e| at_place(&e, file.path(), ordinal, 0))
-}
-
 fn shards_present(folder: &Path) -> Result<BTreeMap<u64, u64>> {
     let shards = shards_folder(folder)?;
     let mut found = BTreeMap::new();
     for name in shards.names()? {
-        let ordinal = name.to_str().and_then(|name| names::ordinal(name, ".bin"));
+        let ordinal = name.to_str().and_then(|name| names::ordinal(name, names::SHARD_SUFFIX));
         if let Some(ordinal) = ordinal.filter(|ordinal| *names::shard_file(*ordinal) == *name) {
             let bytes = match shards.look(&name)? {
                 Some(Entry::File(bytes)) => bytes,
@@ -248,7 +242,7 @@ fn shards_present(folder: &Path) -> Result<BTreeMap<u64, u64>> {
     Ok(found)
 }
 
-/// The first of those that are there most often.
+/// The one that is there most often; of several, the first.
 fn most_common(keys: impl Iterator<Item = u64>) -> Option<u64> {
     let mut times: BTreeMap<u64, (u64, std::cmp::Reverse<usize>)> = BTreeMap::new();
     for (place, key) in keys.enumerate() {

@@ -316,8 +316,8 @@ fn read_packed(
     }
     let mut whole = Vec::new();
     fill(wanted, lengths, arrangement, proceed, |_, place, room| {
-        // There is one for each.
-        let Some(frame) = frames.get(place) else { return Ok(()) };
+        let none = || Error::new(ErrorKind::Bug, format!("there is no record for place {place} of a batch"));
+        let frame = frames.get(place).ok_or_else(none)?;
         let parts = match room {
             Room::Whole { bytes, before } => {
                 let payload = bytes.get_mut(before..).unwrap_or_default();

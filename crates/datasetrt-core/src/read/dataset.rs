@@ -222,7 +222,7 @@ impl Dataset {
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
     ) -> Result<Self> {
         for field in schema.fields() {
-            check_type(field.name(), field.data_type())?;
+            check_type(field.name(), field.data_type(), false)?;
         }
         let sound = |batch: Result<RecordBatch>| batch.and_then(check_values);
         let check = || self.set.check(schema, batches.into_iter().map(sound));
@@ -359,12 +359,8 @@ fn feed_words(words: impl Iterator<Item = u64>, hasher: &mut blake3::Hasher) {
 }
 
 /// Refuses types that Polars does not take and hand back, some of them with other values, and that Arrow's own kernels
-/// do not take.
-fn check_type(name: &str, ty: &DataType) -> Result<()> {
-    check_type_within(name, ty, false)
-}
-
-fn check_type_within(name: &str, ty: &DataType, within: bool) -> Result<()> {
+/// do not take. `within` another type, Null is one of them.
+fn check_type(name: &str, ty: &DataType, within: bool) -> Result<()> {
     let inner: Vec<&DataType> = match ty {
         DataType::Boolean
         | DataType::Binary
@@ -389,14 +385,14 @@ fn check_type_within(name: &str, ty: &DataType, within: bool) -> Result<()> {
         }
         DataType::FixedSizeList(field, length) if *length > 0 => vec![field.data_type()],
         DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
-        DataType::Dictionary(_, values) => return check_type_within(name, values, within),
+        DataType::Dictionary(_, values) => return check_type(name, values, within),
         _ => {
             let message =
                 format!("column '{name}' has type {ty}, which a table cannot keep; cast it or drop it");
             return Err(Error::new(ErrorKind::InvalidTable, message));
         }
     };
-    inner.into_iter().try_for_each(|ty| check_type_within(name, ty, true))
+    inner.into_iter().try_for_each(|ty| check_type(name, ty, true))
 }
 
 /// Arrays that break Arrow's rules, such as strings that are not UTF-8, would fail far from here.

@@ -140,21 +140,31 @@ pub(super) fn open_checked(cache: &Path, manifest: &Manifest, ordinal: u64) -> R
         manifest.shards.get(at).ok_or_else(|| shard_mismatch(path, ordinal, "is not in the manifest"))?;
     let file = open_shard(cache, ordinal)?;
     check_size(path, file.bytes(), entry.bytes)?;
-    let mut block = [0; HEADER_BYTES];
-    file.read_exact_at(&mut block, 0)?;
-    let header = Header::decode(&block).map_err(|e| at_place(&e, path, ordinal, 0))?;
+    let header = read_header(&file, ordinal)?;
     let first_sample = manifest.shards.iter().take(at).map(|s| s.samples).sum();
     if header != (Header { record_key: manifest.record_key, ordinal, first_sample }) {
         return Err(shard_mismatch(path, ordinal, "belongs to another cache or another place in this one"));
     }
     let offset = entry.bytes - TRAILER_BYTES as u64;
-    let mut block = [0; TRAILER_BYTES];
-    file.read_exact_at(&mut block, offset)?;
-    let trailer = Trailer::decode(&block).map_err(|e| at_place(&e, path, ordinal, offset))?;
+    let trailer = read_trailer(&file, ordinal, offset)?;
     if trailer != (Trailer { records: entry.samples, offset, digest: entry.blake3 }) {
         return Err(shard_mismatch(path, ordinal, "is not the one that the manifest names"));
     }
     Ok(file)
+}
+
+/// What a shard says of itself at its beginning.
+pub(super) fn read_header(file: &ReadFile, ordinal: u64) -> Result<Header> {
+    let mut block = [0; HEADER_BYTES];
+    file.read_exact_at(&mut block, 0)?;
+    Header::decode(&block).map_err(|e| at_place(&e, file.path(), ordinal, 0))
+}
+
+/// What it says at its end, which begins at `offset`.
+pub(super) fn read_trailer(file: &ReadFile, ordinal: u64, offset: u64) -> Result<Trailer> {
+    let mut block = [0; TRAILER_BYTES];
+    file.read_exact_at(&mut block, offset)?;
+    Trailer::decode(&block).map_err(|e| at_place(&e, file.path(), ordinal, offset))
 }
 
 /// Refuses a file of another size than the manifest's.
@@ -169,7 +179,7 @@ fn check_size(path: &Path, found: u64, expected: u64) -> Result<()> {
     Err(Error::new(ErrorKind::FileSize, message).at_path(path))
 }
 
-pub(super) fn at_place(error: &Error, path: &Path, ordinal: u64, offset: u64) -> Error {
+fn at_place(error: &Error, path: &Path, ordinal: u64, offset: u64) -> Error {
     Error::new(error.kind(), format!("{}: {}", path.display(), error.message()))
         .at_path(path)
         .at_shard(ordinal, offset)

@@ -14,25 +14,29 @@ use crate::store::local::Local;
 use crate::write::{WriteOptions, Writer};
 
 fn write(root: &Path, samples: u64, compression: Compression) -> PathBuf {
-    let options = WriteOptions {
-        root: root.to_owned(),
-        name: "s".into(),
-        fingerprint: None,
-        codec: None,
-        schema: None,
-        compression,
-        max_shard_bytes: 2000,
-        threads: Some(1),
-        queue_bytes: 1 << 20,
-        by_item: false,
-        replace: false,
-    };
+    let options = WriteOptions { compression, max_shard_bytes: 2000, ..write_options(root, "s") };
     let mut writer = Writer::begin(options, Arc::new(Local)).unwrap();
     for sample in 0..samples {
         writer.push(&payload(sample), &[("id", Value::Int(sample as i64))], sample).unwrap();
     }
     writer.finish().unwrap();
     root.join("s")
+}
+
+fn write_options(root: &Path, name: &str) -> WriteOptions {
+    WriteOptions {
+        root: root.to_owned(),
+        name: name.into(),
+        fingerprint: None,
+        codec: None,
+        schema: None,
+        compression: Compression::None,
+        max_shard_bytes: 1 << 30,
+        threads: Some(1),
+        queue_bytes: 1 << 20,
+        by_item: false,
+        replace: false,
+    }
 }
 
 fn payload(sample: u64) -> Vec<u8> {
@@ -263,22 +267,9 @@ fn memory_that_comes_again_shows_nothing_of_what_was_there() {
 #[test]
 fn metadata_that_is_asked_for_often_is_packed_into_memory() {
     let root = tempfile::tempdir().unwrap();
-    let options = WriteOptions {
-        root: root.path().to_owned(),
-        name: "large".into(),
-        fingerprint: None,
-        codec: None,
-        schema: None,
-        compression: Compression::None,
-        max_shard_bytes: 1 << 30,
-        threads: Some(1),
-        queue_bytes: 1 << 20,
-        by_item: false,
-        replace: false,
-    };
     const ROWS: u64 = 150_000;
     let text = |sample: u64| format!("{:0>50}", sample % 3);
-    let mut large = Writer::begin(options, Arc::new(Local)).unwrap();
+    let mut large = Writer::begin(write_options(root.path(), "large"), Arc::new(Local)).unwrap();
     for sample in 0..ROWS {
         let row = [("id", Value::Int(sample as i64)), ("t", Value::Str(&text(sample)))];
         large.push(b"", &row, sample).unwrap();
@@ -309,19 +300,7 @@ fn metadata_that_is_asked_for_often_is_packed_into_memory() {
 #[test]
 fn metadata_too_large_for_memory_is_read_row_by_row() {
     let root = tempfile::tempdir().unwrap();
-    let options = |name: &str| WriteOptions {
-        root: root.path().to_owned(),
-        name: name.into(),
-        fingerprint: None,
-        codec: None,
-        schema: None,
-        compression: Compression::None,
-        max_shard_bytes: 1 << 30,
-        threads: Some(1),
-        queue_bytes: 1 << 20,
-        by_item: false,
-        replace: false,
-    };
+    let options = |name: &str| write_options(root.path(), name);
     let text = |sample: u64| format!("{sample:0>100}");
     let mut large = Writer::begin(options("large"), Arc::new(Local)).unwrap();
     for sample in 0..90_000 {

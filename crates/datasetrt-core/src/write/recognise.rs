@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use super::segment;
-use super::staging::{IDENTITY, SEGMENT_SUFFIX, SHARD_SUFFIX};
+use super::staging::{IDENTITY, SEGMENT_SUFFIX};
 use crate::error::Result;
 use crate::format::{index, names, shard};
 use crate::store::file::ReadFile;
@@ -60,7 +60,7 @@ pub(super) fn cache(folder: &Folder) -> Result<Seen> {
         _ => None,
     })?;
     if folder.look(names::SHARDS)? == Some(Entry::Folder) {
-        let shard = |name: &str| names::ordinal(name, SHARD_SUFFIX).map(|_| &shard::HEADER_MAGIC[..]);
+        let shard = |name: &str| names::ordinal(name, names::SHARD_SUFFIX).map(|_| &shard::HEADER_MAGIC[..]);
         seen.add_all(&folder.child(names::SHARDS)?, Place::Shards, None, shard)?;
     }
     Ok(seen)
@@ -89,7 +89,8 @@ pub(super) fn stranger(folder: &Folder) -> Result<Option<String>> {
         return Ok(None);
     }
     let is_shard = |name: &OsStr, entry| {
-        name.to_str().is_some_and(|name| names::ordinal(name, SHARD_SUFFIX).is_some()) && is_plain(entry)
+        name.to_str().is_some_and(|name| names::ordinal(name, names::SHARD_SUFFIX).is_some())
+            && is_plain(entry)
     };
     let found = first_other(&folder.child(names::SHARDS)?, is_shard)?;
     Ok(found.map(|name| format!("{}/{name}", names::SHARDS)))

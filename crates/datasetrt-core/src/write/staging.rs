@@ -14,7 +14,6 @@ use crate::store::folder::{Entry, look};
 
 pub(super) const IDENTITY: &str = "identity.json";
 pub(super) const SEGMENT_SUFFIX: &str = ".segment";
-pub(super) const SHARD_SUFFIX: &str = ".bin";
 const MAX_IDENTITY_BYTES: u64 = 16 << 20;
 pub(super) const MAX_SEGMENT_BYTES: u64 = 1 << 32;
 
@@ -224,7 +223,7 @@ fn remove_beyond(storage: &dyn Storage, paths: &Paths, shards: u64) -> Result<()
     for file in [names::MANIFEST, names::METADATA, names::INDEX] {
         storage.remove_file(&paths.root, &paths.partial.join(file))?;
     }
-    for (folder, suffix) in [(paths.shards(), SHARD_SUFFIX), (paths.journal.clone(), SEGMENT_SUFFIX)] {
+    for (folder, suffix) in [(paths.shards(), names::SHARD_SUFFIX), (paths.journal.clone(), SEGMENT_SUFFIX)] {
         for name in storage.list(&folder)? {
             if names::ordinal(&name, suffix).is_some_and(|n| n >= shards) {
                 storage.remove_file(&paths.root, &folder.join(name))?;
@@ -278,7 +277,7 @@ pub(super) fn remove_cache(storage: &dyn Storage, paths: &Paths, folder: &Path) 
         storage.remove_file(root, &shards)?;
     }
     for name in storage.list(&shards)? {
-        if names::ordinal(&name, SHARD_SUFFIX).is_some() {
+        if names::ordinal(&name, names::SHARD_SUFFIX).is_some() {
             storage.remove_file(root, &shards.join(name))?;
         }
     }

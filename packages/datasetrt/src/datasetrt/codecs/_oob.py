@@ -92,7 +92,9 @@ class PickleOOB:
         buffers: list[pickle.PickleBuffer] = []
         body = io.BytesIO()
         try:
-            _Pickler(body, 5, buffer_callback=buffers.append).dump(obj)
+            pickler = pickle.Pickler(body, 5, buffer_callback=buffers.append)
+            pickler.dispatch_table = _DIRECTLY
+            pickler.dump(obj)
             views = [buffer.raw() for buffer in buffers]
         except Exception as error:
             # An object's own __reduce_ex__ may raise anything.
@@ -137,19 +139,6 @@ class PickleOOB:
         return [self.loads(payload) for payload in batch.payloads]
 
 
-class _Pickler(pickle.Pickler):
-    """Names what makes an array directly.
-
-    NumPy's own pickles name a function written in Python, and a dtype that is put together from its parts:
-    loading those takes three times as long.
-    """
-
-    def __init__(self, file: io.BytesIO, protocol: int, **options: Any) -> None:
-        super().__init__(file, protocol, **options)
-        # What a program registers for all pickles, it means for these, too.
-        self.dispatch_table: Any = ChainMap(copyreg.dispatch_table, _DIRECTLY)
-
-
 def _array(array: npt.NDArray[Any]) -> str | tuple[Any, ...]:
     dtype, flags = array.dtype, array.flags
     simple = dtype.kind in "biufc" and dtype.metadata is None and np.dtype(dtype.str) == dtype
@@ -164,10 +153,12 @@ def _integer(number: np.integer[Any]) -> tuple[Any, ...]:
     return type(number), (int(number),)
 
 
-_DIRECTLY: dict[type, Any] = {
-    np.ndarray: _array,
-    **{np.dtype(name).type: _integer for name in INTEGERS},
-}
+# NumPy's own pickles name a function written in Python, and a dtype that is put together from its parts:
+# loading those takes three times as long as what makes an array directly. What a program registers for all
+# pickles goes first.
+_DIRECTLY: Any = ChainMap(
+    copyreg.dispatch_table, {np.ndarray: _array, **{np.dtype(name).type: _integer for name in INTEGERS}}
+)
 
 
 def _padding(position: int) -> int:
