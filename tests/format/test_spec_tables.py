@@ -126,8 +126,9 @@ def test_limits() -> None:
 def test_names_of_files() -> None:
     names = dict(re.findall(r'const (\w+): &str = "([\w.]+)";', code_of("format/names.rs")))
     tree = SPEC.split("```")[1]
-    assert sorted(names) == ["INDEX", "MANIFEST", "METADATA", "SHARDS"]
-    for name in (names["MANIFEST"], names["METADATA"], names["INDEX"], f"{names['SHARDS']}/000000.bin"):
+    assert sorted(names) == ["INDEX", "MANIFEST", "METADATA", "SHARDS", "SHARD_SUFFIX"]
+    shard = f"{names['SHARDS']}/000000{names['SHARD_SUFFIX']}"
+    for name in (names["MANIFEST"], names["METADATA"], names["INDEX"], shard):
         assert re.search(rf"^  {re.escape(name)} ", tree, re.MULTILINE), name
 
 
