@@ -143,8 +143,10 @@ def test_take_refuses_what_is_no_row(indices: Any, tiny: drt.CachedDataset) -> N
 
 def test_take_of_a_row_that_is_not_there_is_an_index_error(tiny: drt.CachedDataset) -> None:
     # None of them becomes a list, or rows, before it is looked at.
-    absent = ([0, 100], [-101], [2**63], [2**64], [10**5000], np.array([2**63], np.uint64), range(99, 101))
-    for indices in (*absent, range(10**12), range(-(10**12), 0), range(0, 10**30, 10**29), count()):
+    absent = ([0, 100], [-101], [2**63], [2**64], [10**5000], range(99, 101))
+    # As int64 these are rows.
+    wrapped = [np.array([number], dtype) for number in (2**63, 2**64 - 1) for dtype in ("<u8", ">u8")]
+    for indices in (*absent, *wrapped, range(10**12), range(-(10**12), 0), range(0, 10**30, 10**29), count()):
         with pytest.raises((drt.SampleIndexError, drt.InvalidInputError)) as refused:
             tiny.take(indices)
         assert isinstance(refused.value, drt.SampleIndexError) == (not isinstance(indices, count))
@@ -645,6 +647,13 @@ def test_several_threads_share_a_dataset(tiny: drt.CachedDataset) -> None:
 def test_a_sample_has_an_id_of_64_bits(sample_id: int) -> None:
     with pytest.raises(drt.InvalidInputError, match=r"sample_id = .* is out of range; give"):
         drt.CachedSample(b"", {}, "", sample_id)
+
+
+def test_a_sample_does_not_change_with_the_dict_it_was_made_of() -> None:
+    given = {"a": 1}
+    sample = drt.CachedSample(b"", given, "", 0)
+    given["a"] = 2
+    assert sample.metadata == {"a": 1}
 
 
 def test_weights_in_no_row_are_refused(tiny: drt.CachedDataset) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -100,6 +101,7 @@ class AwkwardError(Exception):
     def __init__(self, left: int, right: int) -> None:
         super().__init__(f"{left} and {right}")
         self.right = right
+        self.lock = threading.Lock()
 
 
 def awkward(item: int) -> None:
@@ -282,8 +284,11 @@ def test_an_exception_has_its_type_and_says_which_item_and_sample(workers: int, 
 
 
 def test_an_exception_that_does_not_unpickle_keeps_its_class() -> None:
-    with pytest.raises(AwkwardError, match="0 and 7"):
+    with pytest.raises(AwkwardError, match="0 and 7") as caught:
         mapped(awkward, range(3))
+    # What can be sent comes along.
+    assert caught.value.right == 7
+    assert not hasattr(caught.value, "lock")
 
 
 def test_an_exception_that_does_not_pickle_becomes_its_text() -> None:

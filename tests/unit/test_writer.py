@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import datasetrt as drt
@@ -602,3 +603,32 @@ def test_a_few_bytes_are_no_ground_for_a_dictionary(count: int, tmp_path: Path) 
     config = drt.WriterConfig(compression="zstd-dictionary", progress=False)
     ds = drt.cache(RowSource("tiny", rows), tmp_path, config=config)
     assert [sample.data for sample in ds] == [data for data, _ in rows]
+
+
+@pytest.mark.parametrize("edit", [lambda found: found.update(late=1), dict.clear], ids=["grows", "shrinks"])
+def test_metadata_that_change_while_they_are_read_are_taken_as_they_were(
+    edit: Callable[[dict[str, Any]], None], tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    class Changing(np.int64):
+        def item(self) -> int:  # type: ignore[override]
+            edit(metadata)
+            return 5
+
+    metadata: dict[str, Any] = {"a": Changing(3), "b": "x"}
+    source = RowSource("s", [(b"", metadata)])
+    report = drt.write_cache(source, tmp_path, config=quiet)
+    assert drt.open_dataset(report.path)[0].metadata == {"a": 5, "b": "x"}
+
+
+def test_a_resumed_source_is_not_over_at_its_first_none(tmp_path: Path) -> None:
+    interrupted(tmp_path, fingerprint="v1")
+
+    class Nones:
+        name = "s"
+        fingerprint = "v1"
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter([None] * 101)
+
+    with pytest.raises(drt.InvalidInputError, match="object of type NoneType; give CacheInput"):
+        drt.write_cache(Nones(), tmp_path, config=SMALL_SHARDS)

@@ -137,7 +137,8 @@ fn fields<'py>(
 ) -> PyResult<Vec<(Bound<'py, PyString>, Cell<'py>)>> {
     let py = metadata.py();
     let mut fields = Vec::with_capacity(metadata.len());
-    for (key, value) in metadata.iter() {
+    // All of them before any is looked at: a value that is no plain one runs code, which may change the dict.
+    for (key, value) in metadata.iter().collect::<Vec<_>>() {
         let Ok(name) = key.cast::<PyString>() else {
             let message =
                 format!("sample {sample}: metadata key {} is not a string; name every field", repr(&key));

@@ -126,7 +126,7 @@ impl CachedSample {
             cache_id: PyOnceLock::new(),
             sample_id,
         };
-        sample.metadata.get_or_init(py, || metadata.unbind());
+        sample.metadata.get_or_try_init(py, || metadata.copy().map(Bound::unbind))?;
         sample.cache_id.get_or_init(py, || cache_id.unbind());
         Ok(sample)
     }

@@ -1,5 +1,6 @@
 //! An active table over open caches: which rows, in which order, with which weights.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::buffer::Pool;
 use super::cache::{Cache, ReadOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::Digest;
-use crate::metadata::{CacheSet, Export, Rows, Selection, TableSource, Value, deliverable, digest};
+use crate::metadata::{CacheSet, Export, RESERVED, Rows, Selection, TableSource, Value, deliverable, digest};
 
 /// So much memory of batches that were taken and dropped is kept for the next ones: that of two at a time.
 const SPARE_BATCHES: usize = 2;
@@ -259,6 +260,16 @@ impl Dataset {
                 "the saved table names rows that the caches do not have; open them anew",
             ));
         }
+        let added = selection.extra.as_ref().map(RecordBatch::schema);
+        let names = added.iter().flat_map(|schema| schema.fields()).map(|field| field.name().as_str());
+        let stored = self.set.columns().iter().map(|column| column.name.as_str());
+        let mut taken: HashSet<&str> = stored.chain(RESERVED).collect();
+        if !names.into_iter().all(|name| taken.insert(name)) {
+            return Err(Error::new(
+                ErrorKind::Changed,
+                "the saved table adds a column that is there already; open the caches anew",
+            ));
+        }
         let delivered = selection.extra.as_ref().map(deliverable).transpose()?;
         Ok(self.with_selection(selection, delivered))
     }
@@ -288,7 +299,7 @@ impl Dataset {
         Ok(fingerprint)
     }
 
-    fn with_selection(&self, selection: Selection, delivered: Option<RecordBatch>) -> Self {
+    pub(super) fn with_selection(&self, selection: Selection, delivered: Option<RecordBatch>) -> Self {
         Dataset {
             caches: Arc::clone(&self.caches),
             set: Arc::clone(&self.set),

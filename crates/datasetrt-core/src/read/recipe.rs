@@ -221,6 +221,22 @@ mod tests {
     }
 
     #[test]
+    fn a_column_that_is_there_already_is_refused() {
+        let dataset = golden();
+        let stored = dataset.set().columns()[0].name.clone();
+        for names in [["a", "b"], ["a", "a"], ["a", &stored], ["weight", "a"]] {
+            let column: arrow_array::ArrayRef =
+                Arc::new(arrow_array::Int64Array::from_iter_values(0..dataset.len() as i64));
+            let extra =
+                arrow_array::RecordBatch::try_from_iter(names.map(|name| (name, Arc::clone(&column))));
+            let selection = Selection { extra: Some(extra.unwrap()), ..Selection::all() };
+            let recipe = dataset.with_selection(selection, None).recipe().unwrap();
+            let refused = Dataset::from_recipe(&recipe).err().map(|e| e.kind());
+            assert_eq!(refused, (names != ["a", "b"]).then_some(ErrorKind::Changed), "{names:?}");
+        }
+    }
+
+    #[test]
     fn a_wrong_length_is_refused_before_memory_is_taken() {
         let recipe = golden().select(&[5, 3]).unwrap().recipe().unwrap();
         let (length, rest) = recipe.split_first_chunk::<8>().unwrap();

@@ -154,7 +154,7 @@ def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]], length: i
         raise invalid(
             f"indices are an array of {array.dtype} with {array.ndim} dimensions; give whole numbers in a row"
         )
-    if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
         # Converted, it would be a negative number, and read another row.
         raise no_row(int(array.max()), length)
     return array.astype(np.int64, copy=False)

@@ -118,32 +118,41 @@ def _failure(item: int | None, error: BaseException) -> Failure:
 
 @dataclass
 class _Bare:
-    """An exception of this class with these arguments, made without calling its ``__init__``."""
+    """An exception with this class, arguments and attributes, made without calling its ``__init__``."""
 
     cls: type[BaseException]
     args: tuple[Any, ...]
+    attributes: dict[str, Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _bare, (self.cls, self.args)
+        return _bare, (self.cls, self.args, self.attributes)
 
 
-def _bare(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+def _bare(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
     error = cls.__new__(cls, *args)
     error.args = args
+    vars(error).update(attributes)
     return error
 
 
 def _portable(error: BaseException) -> bytes:
-    """The exception pickled; where it does not survive that, its class and arguments, else its text."""
-    for candidate in (error, _Bare(type(error), error.args)):
-        try:
-            packed = pickle.dumps(candidate)
-            # An exception whose __init__ takes other arguments than its args fails only here.
-            pickle.loads(packed)
-        except Exception:  # noqa: BLE001 - the user's own class may fail in any way
-            continue
-        return packed
-    return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+    """The exception pickled; where it does not survive that, what of it does, else its text."""
+    # An exception whose __init__ takes other arguments than its args fails only when it is unpickled.
+    packed = _survives(error)
+    if packed is None:
+        kept = {name: value for name, value in vars(error).items() if _survives(value) is not None}
+        packed = _survives(_Bare(type(error), error.args, kept))
+    return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}")) if packed is None else packed
+
+
+def _survives(value: object) -> bytes | None:
+    """The value pickled, if it can be had from that again."""
+    try:
+        packed = pickle.dumps(value)
+        pickle.loads(packed)
+    except Exception:  # noqa: BLE001 - the user's own class may fail in any way
+        return None
+    return packed
 
 
 def _as_bytes(data: object, item: int) -> bytes:

@@ -420,8 +420,9 @@ def _begun(source: CacheSource, name: str, stored: int) -> Iterator[CacheInput]:
             number = stored
             return cast(Iterator[CacheInput], iter(iter_from(stored)))
         iterator = iter(source)
+        over = object()
         for number in range(stored):
-            if next(iterator, None) is None:
+            if next(iterator, over) is over:
                 raise _shorter(name, f"{number} samples", f"{stored} of them")
         return iterator
     except BaseException as error:

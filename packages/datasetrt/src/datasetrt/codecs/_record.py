@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -257,6 +257,8 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     where = f"field {field.spelling}"
     if isinstance(value, np.ma.MaskedArray) or has_masked(value):
         raise _unfit(f"{where}: the value is {a_type(value)}, whose mask would be lost; fill it")
+    if field.dtype.kind == "S":
+        _check_ends(where, value, len(field.shape))
     # NumPy alone would make floats of large ints in a list, ints of bools, and text of what is beside text.
     exact = _exactly(value, field.dtype.kind)
     whole = None
@@ -333,9 +335,18 @@ def _check_items(where: str, field: Field, exact: npt.NDArray[Any]) -> None:
             raise _unfit(f"{where}: the value has {shown(item)}, {a_type(item)}; give {what}")
         if field.dtype.kind in "fc" and isinstance(item, int | np.integer) and not _is_float(int(item)):
             raise _unfit(f"{where}: the value has {shown(item)}, which no float is; give floats")
-        if isinstance(item, bytes) and item.endswith(b"\0"):
+        _check_ends(where, item, 0)
+
+
+def _check_ends(where: str, value: Any, depth: int) -> None:
+    """Refuse byte strings that end in zeros, as NumPy's own lose them when they become an array."""
+    if isinstance(value, bytes):
+        if value.endswith(b"\0"):
             what = "ends in a zero byte, which would be lost"
-            raise _unfit(f"{where}: the value {shown(item)} {what}; use a field of uint8")
+            raise _unfit(f"{where}: the value {shown(value)} {what}; use a field of uint8")
+    elif depth and isinstance(value, Sequence):
+        for item in value:
+            _check_ends(where, item, depth - 1)
 
 
 def _is_float(number: int) -> bool:
