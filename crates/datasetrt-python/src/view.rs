@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_array::RecordBatchReader;
+use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use datasetrt_core::format::checksum::hex;
 use datasetrt_core::metadata::{self, Export, TableSource as _};
@@ -135,22 +135,16 @@ impl View {
         Ok(View::new(py.detach(|| self.dataset.select(&rows)).or_raise(py)?))
     }
 
-    /// The view of an edited table. `filtered` says that rows were left out, and that no value can have changed.
-    fn with_table(&self, py: Python<'_>, stream: PyRecordBatchReader, filtered: bool) -> PyResult<Self> {
-        let reader = stream.into_reader()?;
-        let schema = reader.schema();
-        let failed = |e: ArrowError| {
-            Error::new(
-                ErrorKind::InvalidTable,
-                format!("the table cannot be read: {e}; give a Polars DataFrame"),
-            )
-        };
-        let batches = reader.map(|batch| batch.map_err(failed));
-        let made = py.detach(|| match filtered {
-            true => self.dataset.with_rows_of_table(&schema, batches),
-            false => self.dataset.with_table(&schema, batches),
-        });
-        Ok(View::new(made.or_raise(py)?))
+    /// The view of an edited table.
+    fn with_table(&self, py: Python<'_>, stream: PyRecordBatchReader) -> PyResult<Self> {
+        let (schema, batches) = batches_of(stream)?;
+        Ok(View::new(py.detach(|| self.dataset.with_table(&schema, batches)).or_raise(py)?))
+    }
+
+    /// The view of the table without its stored columns, from which rows were left out and nothing changed.
+    fn with_rows(&self, py: Python<'_>, stream: PyRecordBatchReader) -> PyResult<Self> {
+        let (schema, batches) = batches_of(stream)?;
+        Ok(View::new(py.detach(|| self.dataset.with_rows(&schema, batches)).or_raise(py)?))
     }
 
     fn with_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -235,11 +229,24 @@ impl View {
     }
 }
 
+/// The batches of a table that comes from Python, and their schema.
+fn batches_of(
+    stream: PyRecordBatchReader,
+) -> PyResult<(SchemaRef, impl Iterator<Item = datasetrt_core::Result<RecordBatch>> + Send)> {
+    let reader = stream.into_reader()?;
+    let schema = reader.schema();
+    let failed = |e: ArrowError| {
+        let message = format!("the table cannot be read: {e}; give a Polars DataFrame");
+        Error::new(ErrorKind::InvalidTable, message)
+    };
+    Ok((schema, reader.map(move |batch| batch.map_err(failed))))
+}
+
 /// The export of the active table as an Arrow reader.
 struct Table(Export);
 
 impl Iterator for Table {
-    type Item = Result<arrow_array::RecordBatch, ArrowError>;
+    type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         Some(self.0.next()?.map_err(|e| ArrowError::ExternalError(Box::new(e))))

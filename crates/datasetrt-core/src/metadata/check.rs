@@ -14,7 +14,7 @@ use arrow_cast::display::array_value_to_string;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 
-use super::active::{CacheSet, Rows, Selection, Tables};
+use super::active::{CacheSet, Rows, Selection, Tables, UnifiedColumn};
 use super::gather::{Chunks, Spot, first_difference, value_at};
 use super::types::{ColumnType, MAX_BATCH_ROWS, Value};
 use super::wording::{quote, shorten, show};
@@ -37,31 +37,31 @@ impl CacheSet {
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
     ) -> Result<Selection> {
-        self.checked(schema, batches, true)
+        self.checked(schema, batches, self.columns())
     }
 
-    /// As [`check`](Self::check), of rows that were left out of the exported table by code that changes no value:
-    /// stored columns are not compared again.
+    /// As [`check`](Self::check), of a table without its stored columns, from which code that changes no value has left
+    /// rows out.
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check), but for values.
+    /// As [`check`](Self::check).
     pub fn check_rows(
         &self,
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
     ) -> Result<Selection> {
-        self.checked(schema, batches, false)
+        self.checked(schema, batches, &[])
     }
 
     fn checked(
         &self,
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
-        compared: bool,
+        stored: &[UnifiedColumn],
     ) -> Result<Selection> {
         let schema = without_dictionaries(schema);
-        let mut check = Check { compared, ..Check::new(self, &schema)? };
+        let mut check = Check::new(self, &schema, stored)?;
         for batch in batches {
             check.batch(&schema, &decoded(&schema, batch?)?)?;
         }
@@ -74,7 +74,7 @@ struct Layout {
     cache_id: usize,
     sample_id: usize,
     weight: Option<usize>,
-    /// One for each unified column.
+    /// One for each stored column.
     stored: Vec<usize>,
     extra: Vec<usize>,
     extra_schema: SchemaRef,
@@ -82,10 +82,10 @@ struct Layout {
 
 struct Check<'a> {
     set: &'a CacheSet,
+    /// The unified columns that are compared: all, or none.
+    stored: &'a [UnifiedColumn],
     layout: Layout,
     cache_numbers: HashMap<&'a str, usize>,
-    /// Whether stored columns are compared.
-    compared: bool,
     tables: Tables,
     rows_seen: u64,
     rows: RowCollector,
@@ -94,13 +94,13 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn new(set: &'a CacheSet, schema: &Schema) -> Result<Self> {
+    fn new(set: &'a CacheSet, schema: &Schema, stored: &'a [UnifiedColumn]) -> Result<Self> {
         let ids = set.caches().iter().map(|cache| cache.cache_id());
         Ok(Check {
             set,
-            layout: Layout::new(set, schema)?,
+            stored,
+            layout: Layout::new(stored, schema)?,
             cache_numbers: ids.enumerate().map(|(number, id)| (id, number)).collect(),
-            compared: true,
             tables: Tables::default(),
             rows_seen: 0,
             rows: RowCollector::default(),
@@ -142,8 +142,8 @@ impl<'a> Check<'a> {
 
     fn slice(&mut self, slice: &RecordBatch) -> Result<()> {
         let globals = self.globals(slice)?;
-        if self.compared {
-            self.stored(slice, &globals)?;
+        if !self.stored.is_empty() {
+            self.compare(slice, &globals)?;
         }
         if let Some(place) = self.layout.weight {
             self.weights(column(slice, place)?)?;
@@ -153,9 +153,9 @@ impl<'a> Check<'a> {
     }
 
     /// Compares every stored column with what the caches hold in these rows.
-    fn stored(&mut self, slice: &RecordBatch, globals: &[u64]) -> Result<()> {
+    fn compare(&mut self, slice: &RecordBatch, globals: &[u64]) -> Result<()> {
         let at = self.set.addresses(globals, &mut self.tables)?;
-        let columns = self.set.columns().iter().zip(&self.layout.stored);
+        let columns = self.stored.iter().zip(&self.layout.stored);
         for (number, (stored, place)) in columns.enumerate() {
             let found = cast(column(slice, *place)?, &stored.ty.arrow()).map_err(unusable)?;
             let sources = self.set.sources(number, &at);
@@ -173,37 +173,40 @@ impl<'a> Check<'a> {
     /// The global rows that `(cache_id, sample_id)` name.
     fn globals(&self, slice: &RecordBatch) -> Result<Vec<u64>> {
         let cache_ids = column(slice, self.layout.cache_id)?;
-        let cache_ids = cast(cache_ids, &DataType::LargeUtf8).map_err(unusable)?;
-        let cache_ids = cache_ids.as_string::<i64>();
+        let cache_ids = cast(cache_ids, &DataType::Utf8View).map_err(unusable)?;
+        let cache_ids = cache_ids.as_string_view();
         let original = column(slice, self.layout.sample_id)?;
         // An unsigned id beyond int64 becomes null here, and is refused below.
         let sample_ids = cast(original, &DataType::Int64).map_err(unusable)?;
         let sample_ids = sample_ids.as_primitive::<Int64Type>();
         let mut globals = Vec::with_capacity(slice.num_rows());
+        // Neighbours mostly have one view: the same bytes, and not only equal ones.
         let mut last = None;
-        for (row, (id, sample)) in cache_ids.iter().zip(sample_ids).enumerate() {
-            let id = id.ok_or_else(|| self.null(row, "cache_id"))?;
-            let cache = match last {
-                Some((known, cache)) if known == id => cache,
-                _ => *self.cache_numbers.get(id).ok_or_else(|| self.unknown_cache(row, id))?,
-            };
-            last = Some((id, cache));
-            if original.is_null(row) {
-                return Err(self.null(row, "sample_id"));
+        for (row, (view, sample)) in cache_ids.views().iter().zip(sample_ids).enumerate() {
+            if cache_ids.is_null(row) {
+                return Err(self.null(row, "cache_id"));
             }
-            let global = sample.and_then(|sample| self.global(cache, sample));
-            globals.push(global.ok_or_else(|| self.unknown_sample(row, cache, original))?);
+            let (cache, rows, base) = match last {
+                Some((known, owner)) if known == *view => owner,
+                _ => self.owner(row, cache_ids.value(row))?,
+            };
+            last = Some((*view, (cache, rows, base)));
+            let within = sample.and_then(|sample| u64::try_from(sample).ok()).filter(|sample| *sample < rows);
+            match within.and_then(|sample| base.checked_add(sample)) {
+                Some(global) => globals.push(global),
+                None if original.is_null(row) => return Err(self.null(row, "sample_id")),
+                None => return Err(self.unknown_sample(row, cache, original)),
+            }
         }
         Ok(globals)
     }
 
-    fn global(&self, cache: usize, sample: i64) -> Option<u64> {
-        let sample = u64::try_from(sample).ok()?;
-        let rows = self.set.caches().get(cache)?.rows();
-        if sample >= rows {
-            return None;
-        }
-        self.set.base(cache)?.checked_add(sample)
+    /// The cache with this id: its number, its rows and the first of them among the global ones.
+    fn owner(&self, row: usize, id: &str) -> Result<(usize, u64, u64)> {
+        let place = |number: usize| Some((self.set.caches().get(number)?.rows(), self.set.base(number)?));
+        let found = self.cache_numbers.get(id).and_then(|number| Some((*number, place(*number)?)));
+        let (number, (rows, base)) = found.ok_or_else(|| self.unknown_cache(row, id))?;
+        Ok((number, rows, base))
     }
 
     fn weights(&mut self, original: &ArrayRef) -> Result<()> {
@@ -291,7 +294,7 @@ impl<'a> Check<'a> {
 }
 
 impl Layout {
-    fn new(set: &CacheSet, schema: &Schema) -> Result<Self> {
+    fn new(stored: &[UnifiedColumn], schema: &Schema) -> Result<Self> {
         let mut names = HashSet::new();
         if let Some(twice) = schema.fields().iter().find(|field| !names.insert(field.name())) {
             let name = quote(twice.name());
@@ -303,7 +306,7 @@ impl Layout {
             Err(_) => None,
             Ok(_) => Some(required(schema, "weight", "a number", |ty| ty.is_integer() || ty.is_floating())?),
         };
-        let stored = set.columns().iter().map(|column| {
+        let stored = stored.iter().map(|column| {
             let fits = |ty: &DataType| match column.ty {
                 ColumnType::String => is_string(ty),
                 other => *ty == other.arrow(),

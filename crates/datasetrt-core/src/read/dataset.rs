@@ -236,9 +236,8 @@ impl Dataset {
         self.restore(selection?)
     }
 
-    /// The same of rows of the exported table that somebody left out others of, without a change of any value:
-    /// stored columns are not compared again.
-    pub fn with_rows_of_table(
+    /// The same of the exported table without its stored columns, from which rows were left out and nothing changed.
+    pub fn with_rows(
         &self,
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,

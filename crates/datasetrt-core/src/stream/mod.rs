@@ -156,9 +156,18 @@ impl Stream {
     /// The first sample of the batch that cannot be read, again at every later call; `closed` if
     /// `interrupted` said so.
     pub fn next(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Option<Batch>> {
-        self.settle_in_process()?;
+        self.settle_in_process();
         let begun = Instant::now();
-        let found = self.shared.take(interrupted);
+        // Begun before there are threads, which would take longer to wake up than many a first batch takes.
+        let first = if self.workers.is_empty() { self.shared.claim_wanted() } else { None };
+        if let Err(error) = self.start_threads() {
+            first.into_iter().for_each(|number| self.shared.read_ahead(number));
+            return Err(error);
+        }
+        let found = match first {
+            Some(number) => self.shared.read_wanted(number),
+            None => self.shared.take(interrupted),
+        };
         let mut state = exec::lock(&self.shared.state);
         state.stats.consumer_wait += begun.elapsed();
         match found {
@@ -184,8 +193,8 @@ impl Stream {
         if self.pid == std::process::id() { exec::lock(&self.shared.state).stats } else { Stats::default() }
     }
 
-    /// Starts threads at first use, and anew in a forked child, which has the memory but not the threads.
-    fn settle_in_process(&mut self) -> Result<()> {
+    /// Begins anew in a forked child, which has the memory but not the threads.
+    fn settle_in_process(&mut self) {
         if self.pid != std::process::id() {
             let fresh =
                 Shared::new(self.shared.source.in_child(), self.shared.options.clone(), self.delivered);
@@ -194,13 +203,16 @@ impl Stream {
             self.workers.drain(..).for_each(std::mem::forget);
             self.pid = std::process::id();
         }
+    }
+
+    /// Starts threads at first use, as many as have something to read.
+    fn start_threads(&mut self) -> Result<()> {
         let ahead = self.shared.reads.saturating_sub(self.delivered).saturating_sub(1);
         let useful = ahead.min(self.shared.options.prefetch_batches).min(self.threads as u64);
-        if self.workers.is_empty() {
-            for number in 0..useful {
-                let shared = Arc::clone(&self.shared);
-                self.workers.push(exec::spawn(&format!("drt-read-{number}"), move || shared.work())?);
-            }
+        // Some may be there already, if not all could be had.
+        for number in self.workers.len() as u64..useful {
+            let shared = Arc::clone(&self.shared);
+            self.workers.push(exec::spawn(&format!("drt-read-{number}"), move || shared.work())?);
         }
         Ok(())
     }
@@ -253,8 +265,7 @@ impl Shared {
             if state.next == wanted {
                 state.next += 1;
                 drop(state);
-                let found = self.read(wanted);
-                return self.hand_over(exec::lock(&self.state), found).map(Some);
+                return self.read_wanted(wanted);
             }
             state = self.pause(state);
             if !state.ready.contains_key(&wanted) {
@@ -265,6 +276,33 @@ impl Shared {
                 state = exec::lock(&self.state);
             }
         }
+    }
+
+    /// The read that the consumer wants, if nobody has begun it.
+    fn claim_wanted(&self) -> Option<u64> {
+        let mut state = exec::lock(&self.state);
+        let wanted = state.wanted;
+        let unread = state.failed.is_none() && state.next == wanted && wanted < self.reads;
+        unread.then(|| {
+            state.next += 1;
+            wanted
+        })
+    }
+
+    /// Reads on the thread of the consumer, who claimed it.
+    fn read_wanted(&self, number: u64) -> Result<Option<Batch>> {
+        let found = self.read(number);
+        self.hand_over(exec::lock(&self.state), found).map(Some)
+    }
+
+    /// Reads for whoever asks next.
+    fn read_ahead(&self, number: u64) {
+        let found = self.read(number);
+        let mut state = exec::lock(&self.state);
+        state.ready_bytes += found.as_ref().map_or(0, Batch::bytes);
+        state.ready.insert(number, found);
+        drop(state);
+        self.changed.notify_all();
     }
 
     fn pause<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -284,12 +322,7 @@ impl Shared {
     /// What a thread does until the stream is closed or everything is read.
     fn work(&self) -> Result<()> {
         while let Some(number) = self.claim() {
-            let found = self.read(number);
-            let mut state = exec::lock(&self.state);
-            state.ready_bytes += found.as_ref().map_or(0, Batch::bytes);
-            state.ready.insert(number, found);
-            drop(state);
-            self.changed.notify_all();
+            self.read_ahead(number);
         }
         Ok(())
     }

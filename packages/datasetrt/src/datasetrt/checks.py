@@ -30,6 +30,8 @@ def invalid(message: str) -> InvalidInputError:
 
 def as_index(value: object) -> int | None:
     """``value`` as an int, or None: NumPy integers are numbers too, True and arrays are none."""
+    if type(value) is int:  # The usual one, without asking a protocol, which is slow.
+        return value
     # NumPy's own True is no number either; before NumPy 2 it counted as one, with a warning.
     if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
         return None

@@ -285,18 +285,9 @@ class CachedDataset(Loadable[T_co]):
             >>> hard[0].metadata["label"], hard.metadata.columns[-1]
             (9, 'note')
         """
-        derived = self._with_table(frame, filtered=False)
-        if self._transform is not None:
-            # Rows of other caches may have come in.
-            assembly(derived, self._transform, None, seeded=False)
-        return derived
-
-    def _with_table(self, frame: pl.DataFrame | ArrowStream, filtered: bool) -> CachedDataset[T_co]:
-        """The view of an edited table. If it was only filtered, stored values are not compared again."""
-        # A filtered table has the names and types of ours.
-        stream = frame if filtered else exportable(frame, self._view.schema)
+        stream = exportable(frame, self._view.schema)
         try:
-            return self._derived(self._view.with_table(stream, filtered))
+            derived = self._derived(self._view.with_table(stream))
         except DatasetRTError:
             raise
         except (TypeError, ValueError) as error:
@@ -306,6 +297,10 @@ class CachedDataset(Loadable[T_co]):
                 f"the metadata table, {a_type(frame)}, cannot be read as an Arrow table ({reason}); "
                 "give a Polars DataFrame"
             ) from error
+        if self._transform is not None:
+            # Rows of other caches may have come in.
+            assembly(derived, self._transform, None, seeded=False)
+        return derived
 
     def filter(
         self,
@@ -338,7 +333,10 @@ class CachedDataset(Loadable[T_co]):
             raise InvalidInputError(
                 f"the filter leaves none of {len(self)} rows; loosen it, or look at ds.metadata", kind="empty"
             )
-        return self._with_table(kept, filtered=True)
+        # What is stored has not changed, and need not be handed back.
+        stored = {name for name, _ in self._view.schema}
+        rows = kept[[name for name in kept.columns if name not in stored]]
+        return self._derived(self._view.with_rows(rows))
 
     def head(self, n: int = 5) -> CachedDataset[T_co]:
         """A view of the first ``n`` rows, or of all if there are fewer.

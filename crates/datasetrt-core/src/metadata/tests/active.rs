@@ -154,11 +154,13 @@ fn rows_that_were_only_left_out_are_not_compared() {
     let set = Arc::new(CacheSet::new(vec![source.clone()]).unwrap());
     let whole = exported(&set, Selection::all());
     let loads = *source.loads.lock().unwrap();
-    let selection = set.check_rows(&whole.schema(), [Ok(whole.slice(1, 2))]).unwrap();
+    let rows = whole.project(&[0, 1, 3]).unwrap();
+    let selection = set.check_rows(&rows.schema(), [Ok(rows.slice(1, 2))]).unwrap();
     assert!(matches!(selection.rows, Rows::Range { start: 1, len: 2 }));
+    assert_eq!(selection.extra, None);
     assert_eq!(*source.loads.lock().unwrap(), loads);
-    let one_column = whole.project(&[0, 1]).unwrap();
-    let error = set.check_rows(&one_column.schema(), [Ok(one_column)]).unwrap_err();
+    let no_samples = whole.project(&[0, 3]).unwrap();
+    let error = set.check_rows(&no_samples.schema(), [Ok(no_samples)]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidTable, "{error}");
 }
 
