@@ -102,9 +102,9 @@ impl View {
         Ok(usize::try_from(self.dataset.len())?)
     }
 
-    fn sample(slf: &Bound<'_, Self>, index: i64) -> PyResult<CachedSample> {
+    fn sample(slf: &Bound<'_, Self>, index: &Bound<'_, PyAny>) -> PyResult<CachedSample> {
         let (py, view) = (slf.py(), slf.get());
-        let row = input::row(py, index, view.dataset.len())?;
+        let row = input::index(index, view.dataset.len())?;
         let global = view.dataset.global(row).or_raise(py)?;
         let data = view.payload(py, global)?;
         CachedSample::new(py, &data, Row::Dataset { view: slf.clone().unbind(), row, global })

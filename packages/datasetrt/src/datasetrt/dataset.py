@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from ._core import BatchPlan, CachedSample, Kept, Order, SampleBatch, Stream, View
 from .audit import audit
-from .checks import COUNTABLE, as_index, invalid, slice_of, whole
+from .checks import as_index, invalid, slice_of, whole
 from .config import ReaderConfig
 from .errors import DatasetRTError, InvalidInputError
 from .loader import PREFETCH_BYTES
 from .loading import Loadable, T_co
 from .reports import AuditReport, CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import Sampler, Sequential
-from .table import exportable, no_row, row_numbers, weights_of
+from .table import exportable, row_numbers, weights_of
 from .transform import Assembly, Drawn, assembly
 from .wording import a_type, shown
 
@@ -152,9 +152,10 @@ class CachedDataset(Loadable[T_co]):
             >>> [sample.sample_id for sample in ds[::-4]]
             [9, 5, 1]
         """
-        if type(index) is int and self._work is None and -COUNTABLE <= index < COUNTABLE:
+        opened = self._opened
+        if type(index) is int and self._work is None and opened is not None:
             # The usual case, in which the checks below cost more than reading a small sample.
-            return self._view.sample(index)  # type: ignore[return-value]
+            return opened.sample(index)  # type: ignore[return-value]
         if isinstance(index, slice):
             return self._derived(self._view.slice(*slice_of(index, len(self))))
         number = as_index(index)
@@ -163,8 +164,6 @@ class CachedDataset(Loadable[T_co]):
                 f"index {shown(index)} is {a_type(index)}; give a whole number or a slice, "
                 "or use take() for several rows and filter() for a condition"
             )
-        if not -COUNTABLE <= number < COUNTABLE:
-            raise no_row(number, len(self))
         sample = self._view.sample(number)
         return self._made(sample, number if number >= 0 else number + len(self))
 
