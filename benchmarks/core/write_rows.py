@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import time
@@ -97,7 +98,7 @@ def burn(number: int) -> Any:
     import datasetrt as drt
 
     total = 0
-    for i in range(15_000):
+    for i in range(60_000):
         total += i * i
     return drt.CacheInput(total.to_bytes(8, "little"), {"number": number})
 
@@ -108,8 +109,7 @@ def workers(count: int) -> Callable[[Case], float]:
     def measure(case: Case) -> float:
         import datasetrt as drt
 
-        # Half a minute of work in all, beside which half a second for the start of the processes is little.
-        items = 1_000 if case.quick else 40_000
+        items = _items(case)
         source = drt.MapSource("burned", range(items), burn)
         config = drt.WriterConfig(workers=count, progress=False)
         seconds: list[float] = []
@@ -125,6 +125,33 @@ def workers(count: int) -> Callable[[Case], float]:
         return items / seconds[0]
 
     return measure
+
+
+def bare_processes(case: Case) -> float:
+    """Items a second of the same function in two forked processes, which import, send and write nothing."""
+    items = _items(case)
+    context = multiprocessing.get_context("fork")
+    parts = [range(first, items, 2) for first in range(2)]
+    processes = [context.Process(target=_burn_all, args=(part,)) for part in parts]
+    begin = time.perf_counter()
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    seconds = time.perf_counter() - begin
+    if any(process.exitcode for process in processes):
+        raise WrongResultError("a process failed")
+    return items / seconds
+
+
+def _items(case: Case) -> int:
+    # Twenty seconds of work, beside which half a second for the start of processes is little.
+    return 1_000 if case.quick else 20_000
+
+
+def _burn_all(numbers: range) -> None:
+    for number in numbers:
+        burn(number)
 
 
 def _write_row(size: str, workload: str, bound: float) -> Row:
@@ -148,9 +175,10 @@ ROWS = [
         "workers",
         "`MapSource`, CPU-bound preprocessing, 2 workers",
         "items/s",
-        {"ours": workers(2), "1 worker": workers(1)},
+        {"ours": workers(2), "1 worker": workers(1), "2 bare processes": bare_processes},
         [Target("ours", "1 worker", 1.8)],
         "1k",
+        limit="2 bare processes",
         note="Needs two idle cores. Includes the start of the processes.",
     ),
 ]

@@ -100,16 +100,25 @@ LEFT_EARLY = """
 import sys
 import datasetrt as drt, datasetrt_tf as drtf
 ds = drt.open_dataset(sys.argv[1])
-batches = iter(drtf.dataset(ds, 4, decode=lambda sample: {"y": sample.sample_id}, num_epochs=None))
+
+def decode(sample):
+    if sys.argv[2] == "slow":
+        # Long enough, and with so many ahead, that the process ends while calls wait for their turn.
+        for _ in range(20_000):
+            pass
+    return {"y": sample.sample_id}
+
+batches = iter(drtf.dataset(ds, 4, decode=decode, num_epochs=None, num_parallel_calls=8, prefetch=1_000))
 for _ in range(3):
     next(batches)
 print("left early")
 """
 
 
-def test_a_process_that_ends_in_the_middle_says_nothing(records_folder: Path) -> None:
+@pytest.mark.parametrize("decode", ["quick", "slow"])
+def test_a_process_that_ends_in_the_middle_says_nothing(decode: str, records_folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LEFT_EARLY, str(records_folder)],
+        [sys.executable, "-c", LEFT_EARLY, str(records_folder), decode],
         capture_output=True,
         text=True,
         timeout=120,

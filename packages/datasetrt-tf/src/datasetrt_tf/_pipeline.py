@@ -16,6 +16,7 @@ from . import _handles as handles
 from . import _specs as specs
 from ._batches import Assembly, Reader
 from ._columns import Array, Column
+from ._exit import keep_iterators
 from ._frameworks import tensorflow
 from ._options import WHOLE, BatchOptions, OrderOptions, Start, assembled, check_known
 from ._order import Source, invalid
@@ -226,6 +227,7 @@ def pipeline(
     def batch_of(step: Any) -> Any:
         return shaped(tf.numpy_function(fetch, [step], dtypes, stateful=False))
 
+    keep_iterators()
     steps = _steps(tf, assembly.plan.total)
     handles.release_with(steps, number)
     # Without parallel calls there is only one order, and TensorFlow warns of being told which.
