@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, OFlags, RenameFlags};
 
 use super::folder::parent;
-use super::{Sink, Storage};
+use super::{Sink, Storage, writeback};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The operating system's file systems.
@@ -18,11 +18,24 @@ pub struct Local;
 struct LocalSink {
     file: File,
     path: PathBuf,
+    written: u64,
+    /// How much of it the disk was given to write.
+    begun: u64,
 }
+
+/// The disk is given so much at a time.
+const WRITEBACK_BYTES: u64 = 8 << 20;
 
 impl Sink for LocalSink {
     fn write(&mut self, data: &[u8]) -> Result<()> {
-        self.file.write_all(data).map_err(|e| Error::io("write", &self.path, &e))
+        self.file.write_all(data).map_err(|e| Error::io("write", &self.path, &e))?;
+        self.written = self.written.saturating_add(data.len() as u64);
+        let ready = self.written.saturating_sub(self.begun);
+        if ready >= WRITEBACK_BYTES {
+            writeback::begin(&self.file, self.begun, ready);
+            self.begun = self.written;
+        }
+        Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -42,7 +55,8 @@ impl Storage for Local {
         };
         // Unlinked first: a link or a file with another owner's mode must not be written through.
         folder.remove_file(name)?;
-        Ok(Box::new(LocalSink { file: folder.create_file(name)?, path: path.to_owned() }))
+        let file = folder.create_file(name)?;
+        Ok(Box::new(LocalSink { file, path: path.to_owned(), written: 0, begun: 0 }))
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
@@ -131,4 +145,24 @@ fn rename_plain(from: &Path, to: &Path) -> Result<()> {
 fn taken(path: &Path) -> Error {
     let message = format!("{} exists already; another writer published it: open that one", path.display());
     Error::new(ErrorKind::AlreadyExists, message).at_path(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_many_pieces_hold_what_was_written() {
+        let root = tempfile::tempdir().unwrap();
+        let piece: Vec<u8> = (0..1_000_003_u32).map(|i| (i % 251) as u8).collect();
+        let path = root.path().join("file");
+        let mut sink = Local.create(root.path(), &path).unwrap();
+        for _ in 0..2 * WRITEBACK_BYTES / piece.len() as u64 + 2 {
+            sink.write(&piece).unwrap();
+        }
+        sink.sync().unwrap();
+        let written = fs::read(&path).unwrap();
+        assert!(written.len() as u64 > 2 * WRITEBACK_BYTES);
+        assert!(written.chunks(piece.len()).all(|found| found == piece));
+    }
 }

@@ -10,6 +10,7 @@ pub mod file;
 pub mod folder;
 pub mod local;
 pub mod lock;
+mod writeback;
 
 use std::path::Path;
 
