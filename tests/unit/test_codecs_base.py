@@ -171,3 +171,45 @@ def test_the_class_of_a_codec_is_no_codec(kind: Any) -> None:
     for ds in (drt.testing.tiny_dataset(), SimpleNamespace(codec="json")):
         with pytest.raises(drt.InvalidInputError, match=rf"{kind.__name__}'> is the class of a codec"):
             drt.codecs.check(ds, kind)
+
+
+class UnspeakableError(ValueError):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+class Refusing:
+    def __reduce__(self) -> Any:
+        raise UnspeakableError
+
+
+class RefusingState:
+    def __init__(self) -> None:
+        self.state = 1
+
+    def __setstate__(self, state: object) -> None:
+        raise UnspeakableError
+
+
+@pytest.mark.parametrize("codec", [drt.codecs.Pickle(trust=True), drt.codecs.PickleOOB(trust=True)])
+def test_an_exception_that_cannot_say_what_it_is_stays_the_cause(codec: Any) -> None:
+    with pytest.raises(drt.CodecError, match="UnspeakableError") as refused:
+        codec.dumps(Refusing())
+    assert isinstance(refused.value.__cause__, UnspeakableError)
+    with pytest.raises(drt.CodecError, match="UnspeakableError") as refused:
+        codec.loads(codec.dumps(RefusingState()))
+    assert isinstance(refused.value.__cause__, UnspeakableError)
+
+
+def test_buffers_that_cannot_be_had_are_no_payloads() -> None:
+    released = memoryview(b"x")
+    released.release()
+    for buffer in (released, np.zeros(1, "M8[s]")):
+        with pytest.raises(drt.CodecError, match="a payload cannot be"):
+            drt.codecs.Json().loads(buffer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("codec", [None, 5, "npy", object()])
+def test_what_is_no_codec_is_refused(codec: Any) -> None:
+    with pytest.raises(drt.InvalidInputError, match="give a codec"):
+        drt.codecs.check(drt.testing.tiny_dataset(), codec)

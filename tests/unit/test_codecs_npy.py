@@ -1,5 +1,6 @@
 """Npy: numpy's own format, without copies, and whole batches at once."""
 
+import functools
 import io
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 
 import datasetrt as drt
 from datasetrt.codecs import Npy
+from datasetrt.codecs._arrays import MAX_DIMS
 from tests.rows import RowSource
 
 CODEC = Npy()
@@ -238,3 +240,31 @@ def test_a_damaged_item_is_found_in_a_batch(batch_of: Any) -> None:
     batch.payloads[1][-1] = 2
     with pytest.raises(drt.CodecError, match="bool"):
         CODEC.loads_batch(batch)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(4, dtype="u1").view("?"),
+        np.array([0x110000], "u4").view("U1"),
+        np.zeros(1, [(f"{number:04}" * 5, "i4") for number in range(500)]),
+        np.zeros(1, functools.reduce(lambda inner, _: np.dtype([("a", inner)]), range(20), np.dtype("i4"))),
+    ],
+    ids=["bools", "characters", "long", "deep"],
+)
+def test_what_would_not_be_read_again_is_not_packed(array: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(drt.CodecError, match="would not be read again") as refused:
+        drt.codecs.Npy().dumps(array)
+    assert refused.value.kind == "encode"
+    assert "\n" not in str(refused.value)
+    assert "verify" not in str(refused.value)
+
+
+def test_a_batch_of_arrays_of_all_dimensions_is_refused() -> None:
+    array = np.zeros((1,) * MAX_DIMS)
+    assert CODEC.loads(CODEC.dumps(array)).shape == array.shape
+    batch = SimpleNamespace(payloads=[memoryview(CODEC.dumps(array))], lengths=[len(CODEC.dumps(array))])
+    batch.as_array = lambda dtype, shape: np.frombuffer(batch.payloads[0], dtype).reshape(1, *shape)
+    with pytest.raises(drt.CodecError, match=f"{MAX_DIMS} dimensions") as refused:
+        CODEC.loads_batch(batch)  # type: ignore[arg-type]
+    assert refused.value.kind == "layout"

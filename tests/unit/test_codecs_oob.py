@@ -314,3 +314,10 @@ def test_hostile_calls_are_refused(call: tuple[Any, ...]) -> None:
 def test_flags_that_are_none_are_refused() -> None:
     with pytest.raises(drt.CodecError, match="bool"):
         PickleOOB(allow="numpy").loads(program((np.ndarray, (8,), "|b1", ...), b"\2" * 8))
+
+
+@pytest.mark.parametrize("dtype", [">g", ">G", np.dtype("g").newbyteorder("<")])
+def test_arrays_that_have_no_buffer_travel_in_the_pickle(dtype: Any) -> None:
+    array = np.arange(3).astype(dtype)
+    codec = drt.codecs.PickleOOB(allow="numpy")
+    assert codec.loads(codec.dumps({"x": array}))["x"].tolist() == array.tolist()

@@ -1,5 +1,6 @@
 """Record: a layout that its name spells out, strict on the way in, whole batches on the way out."""
 
+import enum
 import itertools
 import pickle
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import datasetrt as drt
@@ -419,6 +422,9 @@ class Whole(int):
         (("int64", (2,)), UserList([True, 2]), "True, a bool; give whole numbers"),
         (("int64", (1, 2)), [deque([True, 2])], "True, a bool; give whole numbers"),
         (("float32", ()), {1.5}, "a set; give floats"),
+        (("float64", (3,)), pa.array([2**53 + 1, None, 1]), "with nulls, which would be numbers"),
+        (("float64", (2,)), pa.chunked_array([[1.0], [None]]), "with nulls, which would be numbers"),
+        (("float64", (2,)), pl.Series([1.0, None]), "with nulls, which would be numbers"),
     ],
 )
 def test_records_take_nothing_that_would_be_lost(spec: Any, value: Any, message: str) -> None:
@@ -432,3 +438,20 @@ def test_records_take_what_is_kept() -> None:
     found = codec.loads(packed)
     assert found["x"].tolist() == [2.0**53, 1.5]
     assert (found["n"].tolist(), found["s"].tolist()) == ([0, 1, 2], [b"a\0b"])
+
+
+class Named(str, enum.Enum):  # noqa: UP042 - a StrEnum formats as its text
+    X = "x"
+
+
+def test_the_name_of_a_field_is_its_text() -> None:
+    codec = drt.codecs.Record({Named.X: ("i4", ())})
+    assert codec == drt.codecs.Record({"x": ("i4", ())})
+    assert codec.name == "record(x:int32[])"
+    assert codec.loads(codec.dumps({"x": 5}))["x"] == 5
+
+
+def test_columns_of_other_libraries_without_nulls_are_taken() -> None:
+    codec = drt.codecs.Record({"x": ("f8", (2,))})
+    for value in (pa.array([1.0, 2.0]), pa.chunked_array([[1.0], [2.0]]), pl.Series([1.0, 2.0])):
+        assert codec.loads(codec.dumps({"x": value}))["x"].tolist() == [1.0, 2.0]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import json
 import pickle
 from typing import Annotated, Any
 
@@ -230,3 +231,21 @@ def test_bytes_that_json_cannot_spell_are_a_codec_error(kind: Any, value: Any) -
 def test_a_type_that_is_not_defined_is_refused_at_once() -> None:
     with pytest.raises(drt.InvalidInputError, match="no adapter for 'zzz'"):
         drt.codecs.Validated(drt.codecs.Json(), "zzz")  # type: ignore[arg-type]
+
+
+def test_messages_are_one_short_line_whatever_the_payload_has() -> None:
+    codec = drt.codecs.Validated(drt.codecs.Json(), dict[str, int])
+    for key in ("a\nb", "a\u202eb", "x" * 100_000):
+        with pytest.raises(drt.CodecError) as refused:
+            codec.loads(json.dumps({key: "x"}).encode())
+        assert len(str(refused.value)) < 1_000
+        assert str(refused.value).isprintable()
+
+
+def test_what_is_no_codec_is_shown_on_one_line() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise KeyError("no text")
+
+    with pytest.raises(drt.InvalidInputError, match="<Odd> is no codec"):
+        drt.codecs.Validated(Odd(), int)  # type: ignore[arg-type]

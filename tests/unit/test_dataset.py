@@ -780,3 +780,12 @@ def test_types_that_polars_has_are_kept(type_: pa.DataType, tiny: drt.CachedData
     assert ds.metadata["e"].null_count() == 100
     again = ds.with_metadata(ds.metadata).filter(split="train")
     assert again.metadata["e"].null_count() == len(again)
+
+
+def test_weights_that_are_no_column_are_refused(tiny: drt.CachedDataset) -> None:
+    for weights in (pl.DataFrame({"a": [1]}), pl.LazyFrame({"a": [1]}), pl.Int64):
+        with pytest.raises(
+            drt.InvalidInputError, match="give an expression, a column, or one number"
+        ) as refused:
+            tiny.with_weights(weights)  # type: ignore[arg-type]
+        assert "\n" not in str(refused.value)

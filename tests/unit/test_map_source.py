@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+import numpy as np
 import pytest
 
 import datasetrt as drt
@@ -718,3 +719,104 @@ def test_a_failed_lookup_comes_after_all_samples_before_it(workers: int, tmp_pat
             assert [next(made)[0] for _ in range(500)] == list(range(500))
             with pytest.raises(LookupError):
                 next(made)
+
+
+class Label(str):
+    """Text that cannot be made from its text alone, as pickle does."""
+
+    language: str
+
+    def __new__(cls, text: str, language: str) -> Self:
+        made = super().__new__(cls, text)
+        made.language = language
+        return made
+
+
+class Other(int):
+    def __reduce__(self) -> Any:
+        return int, (99,)
+
+
+class Packed(bytes):
+    def __reduce__(self) -> Any:
+        return bytes, (b"other",)
+
+
+class Number(np.int64):
+    def item(self) -> int:  # type: ignore[override]
+        return 5
+
+
+def odd_values(item: int) -> drt.CacheInput:
+    metadata = {Label("text", "en"): Label("cat", "en"), "other": Other(item), "number": Number(3)}
+    return drt.CacheInput(Packed(b"real"), metadata)
+
+
+class OddError(Exception):
+    def __reduce__(self) -> Any:
+        return dict, ()
+
+
+def raises_odd(item: int) -> None:
+    raise OddError("as it is")
+
+
+def no_metadata(item: int) -> drt.CacheInput:
+    return drt.CacheInput(b"", 5)  # type: ignore[arg-type]
+
+
+def test_workers_store_what_one_process_stores(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        source = drt.MapSource("m", range(4), odd_values)
+        ds = drt.cache(source, tmp_path / str(workers), config=config(workers))
+        assert [ds[row].data for row in range(4)] == [b"real"] * 4
+        assert ds[2].metadata == {"text": "cat", "other": 2, "number": 5}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_refusals_are_of_one_kind_whatever_the_number_of_workers(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match="give a dict of names and values") as refused:
+        drt.write_cache(drt.MapSource("m", range(4), no_metadata), tmp_path, config=config(workers))
+    assert refused.value.kind == "invalid-metadata"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_that_unpickles_as_something_else_keeps_its_class(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(OddError, match="as it is"):
+        drt.write_cache(drt.MapSource("m", range(4), raises_odd), tmp_path, config=config(workers))
+
+
+CTRL_C_IN_A_FORK = """
+import os, signal, sys
+import datasetrt as drt
+
+def work(item):
+    return drt.CacheInput(b"", {"item": item})
+
+def interrupt():
+    if os.getpid() == parent and not sent:
+        sent.append(True)
+        os.kill(parent, signal.SIGINT)
+
+parent, sent = os.getpid(), []
+os.register_at_fork(after_in_parent=interrupt)
+config = drt.WriterConfig(workers=2, worker_start_method="fork", progress=False)
+before = signal.getsignal(signal.SIGINT)
+try:
+    drt.write_cache(drt.MapSource("m", range(2000), work), sys.argv[1], config=config)
+except KeyboardInterrupt:
+    assert sent and signal.getsignal(signal.SIGINT) is before
+    assert not os.path.exists(os.path.join(sys.argv[1], "m"))
+    print("interrupted")
+"""
+
+
+def test_a_ctrl_c_within_a_fork_is_not_lost(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CTRL_C_IN_A_FORK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")

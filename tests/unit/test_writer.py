@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -632,3 +632,38 @@ def test_a_resumed_source_is_not_over_at_its_first_none(tmp_path: Path) -> None:
 
     with pytest.raises(drt.InvalidInputError, match="object of type NoneType; give CacheInput"):
         drt.write_cache(Nones(), tmp_path, config=SMALL_SHARDS)
+
+
+class Unreadable(Mapping[str, int]):
+    """Metadata whose values cannot be had."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["a"])
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, name: str) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_metadata_raise_comes_back_with_the_sample(
+    mapped: bool, tmp_path: Path, quiet: drt.WriterConfig
+) -> None:
+    def source(error: BaseException) -> Any:
+        rows = [drt.CacheInput(b"", {"a": 1}), drt.CacheInput(b"", Unreadable(error))]
+        return drt.MapSource("s", rows, lambda row: row) if mapped else RowSource("s", rows)
+
+    error = OSError("no disk")
+    with pytest.raises(OSError, match="no disk") as raised:
+        drt.write_cache(source(error), tmp_path, config=quiet)
+    assert raised.value is error
+    assert error.__notes__[0] == "while sample 1 was being read"
+    assert ("it was made of item 1 of source 's'" in error.__notes__) == mapped
+    with pytest.raises(RuntimeError, match="StopIteration was raised") as stopped:
+        drt.write_cache(source(StopIteration()), tmp_path, config=quiet)
+    assert isinstance(stopped.value.__cause__, StopIteration)

@@ -93,6 +93,13 @@ impl<'py> Input<'py> {
     }
 }
 
+/// What is raised where reading a sample raised: its own code gets a note of which one it was.
+pub(crate) fn while_reading(py: Python<'_>, sample: u64, error: PyErr) -> PyErr {
+    static TOLD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let told = TOLD.import(py, "datasetrt.source", "while_reading");
+    told.and_then(|told| call(told, (error.value(py), sample))).map_or(error, PyErr::from_value)
+}
+
 /// The refusal of a payload that is no buffer whose bytes are all there is to it.
 fn refused(sample: u64, data: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     static REASON: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 use crate::batch::record;
 use crate::call::{interrupted, next};
 use crate::error::{OrRaise as _, invalid, to_py};
-use crate::input::Input;
+use crate::input::{self, Input};
 
 /// How often a progress callable is told, at most.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -68,8 +68,9 @@ impl Writer {
         item: u64,
     ) -> PyResult<()> {
         let sample = writer.samples();
-        let input = Input::new(sample, given)?;
-        let full = input.with(sample, |payload, row| writer.push(payload, row, item))?.or_raise(py)?;
+        let taken = Input::new(sample, given)
+            .and_then(|input| input.with(sample, |payload, row| writer.push(payload, row, item)));
+        let full = taken.map_err(|error| input::while_reading(py, sample, error))?.or_raise(py)?;
         if full { Self::flush(writer, py) } else { Ok(()) }
     }
 

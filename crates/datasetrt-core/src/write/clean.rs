@@ -167,7 +167,8 @@ impl Cache<'_> {
             }
             (Some(Entry::Folder), Part::Replaced) => {
                 let mut seen = recognise::cache(&self.folder.child(&file_name)?)?.strict();
-                if seen.foreign.is_none() && self.folder.look(&self.name)?.is_none() {
+                let holds_it = seen.foreign.is_none() && !seen.files.is_empty();
+                if holds_it && self.folder.look(&self.name)?.is_none() {
                     let why = "it is the cache itself, which a rebuild was about to replace when it ended";
                     seen.foreign = Some(format!("{why}; write '{}' again to bring it back", self.name));
                 }
@@ -340,11 +341,14 @@ mod tests {
         let replaced = root.path().join(".x.replaced");
         fs::create_dir_all(replaced.join("shards")).unwrap();
         fs::write(replaced.join("manifest.json"), manifest_head()).unwrap();
+        fs::create_dir(root.path().join(".y.replaced")).unwrap();
         let told = clean(root.path(), false).unwrap();
         assert!(matches!(told[0].outcome, Outcome::Kept(_)), "{told:?}");
+        assert!(matches!(&told[1].outcome, Outcome::Kept(why) if why.contains("it is empty")), "{told:?}");
         assert!(replaced.join("manifest.json").exists());
         fs::create_dir(root.path().join("x")).unwrap();
-        assert_eq!(outcomes(&clean(root.path(), false).unwrap()), [&Outcome::Removed]);
+        let told = clean(root.path(), false).unwrap();
+        assert_eq!(told[0].outcome, Outcome::Removed);
         assert!(!replaced.exists());
     }
 

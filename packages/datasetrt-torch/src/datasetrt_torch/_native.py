@@ -95,7 +95,8 @@ class NativeLoader:
         substituted_key: The name of a bool column that is True where a sample stands in for a damaged one;
             None leaves it out.
         prefetch_batches: Batches read ahead; 0 reads each when it is asked for.
-        prefetch_bytes: Bytes read ahead, whatever the number of batches; one batch always fits.
+        prefetch_bytes: Threads begin no further batch while so many bytes are ready, whatever the number of
+            batches; the batch that each is at comes on top.
         threads: Native threads that read; None takes what the process may use.
         pin_memory: Put tensors into page-locked memory; a warning where there is no accelerator.
         as_tensordict: Give each batch as a ``TensorDict``; needs tensordict.

@@ -167,6 +167,15 @@ def has_masked(values: object, depth: int = 64) -> bool:
     return any(type(value) not in (int, float) and has_masked(value, depth - 1) for value in values)
 
 
+def has_nulls(values: object) -> bool:
+    """Whether a column of another library lacks values, which NumPy would make numbers of."""
+    if not (hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")):
+        return False
+    count = getattr(values, "null_count", 0)
+    # An attribute in pyarrow, a method in Polars.
+    return bool(count() if callable(count) else count)
+
+
 def slice_of(part: slice, length: int) -> tuple[int, int, int]:
     """Start, stop and step of a slice of ``length`` things, within what the engine's integers hold.
 

@@ -189,7 +189,8 @@ class Loadable(Generic[T_co]):
             shard: Which part of each global batch this process takes.
             threads: Native threads that read; None takes what the process may use.
             prefetch_batches: Batches read ahead; 0 reads each when it is asked for.
-            prefetch_bytes: Bytes read ahead, whatever the number of batches; one batch always fits.
+            prefetch_bytes: Threads begin no further batch while so many bytes are ready, whatever the number
+                of batches; the batch that each is at comes on top.
             on_corrupt: ``"raise"``, or ``"substitute"``: a sample whose record is damaged (kinds
                 ``record-checksum``, ``bad-record``, ``decompression``, ``unexpected-end``) is replaced by
                 another, always the same one, and logged; batches keep their length. What concerns a whole

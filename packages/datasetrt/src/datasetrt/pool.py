@@ -14,6 +14,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Generator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -21,6 +22,7 @@ from typing import Any
 
 from .config import WriterConfig
 from .errors import DatasetRTError
+from .interrupts import signals_waiting
 from .preflight import packed_function, packed_item
 from .source import CacheInput, MapSource, item_count
 from .worker import Part, work
@@ -114,7 +116,8 @@ class _Pool:
                 target=work, args=(theirs, fn, inherited), name=f"datasetrt-worker-{number}", daemon=True
             )
             self._workers.append(_Worker(process, ours))
-            process.start()
+            with signals_waiting() if self._method == "fork" else nullcontext():
+                process.start()
             # Ours alone may stay open: the end of the worker is then the end of what it sent.
             theirs.close()
 

@@ -6,6 +6,7 @@ The orders are computed by the native module; ``docs/sampling.md`` defines them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import Order
-from .checks import COUNTABLE, WORD, choice, count, flag, invalid, refuse_masked, whole
+from .checks import COUNTABLE, WORD, as_index, choice, count, flag, invalid, refuse_masked, whole
 from .errors import SampleIndexError
 from .wording import a_type, shown
 
@@ -174,6 +175,9 @@ def _order_of(ds: CachedDataset[Any], sampler: Sampler) -> Order:
 
 def _positions(positions: npt.ArrayLike, length: int) -> npt.NDArray[np.int64]:
     refuse_masked("positions", positions)
+    if isinstance(positions, list | tuple):
+        # NumPy would make numbers of bools, and objects or floats of numbers beyond 64 bits.
+        positions = _whole_numbers(positions, length)
     try:
         found = np.asarray(positions)
     except ValueError as error:  # lists of different lengths
@@ -185,13 +189,31 @@ def _positions(positions: npt.ArrayLike, length: int) -> npt.NDArray[np.int64]:
             f"positions are {found.dtype} of shape {found.shape}; give whole numbers, of shape (n,)"
         )
     if found.min() < 0 or found.max() >= length:
-        wrong = found.min() if found.min() < 0 else found.max()
-        raise SampleIndexError(
-            f"position {wrong} is not among the {length} positions of an epoch; "
-            f"{f'give whole numbers from 0 to {length - 1}' if length else 'the dataset has no rows'}",
-            kind="index-out-of-range",
-        )
+        raise _no_position(int(found.min() if found.min() < 0 else found.max()), length)
     return found.astype(np.int64)
+
+
+def _whole_numbers(positions: Sequence[Any], length: int) -> list[int]:
+    numbers = []
+    for place, position in enumerate(positions):
+        number = as_index(position)
+        if number is None:
+            raise invalid(
+                f"positions have {shown(position)}, {a_type(position)}, at place {place}; "
+                "give whole numbers, of shape (n,)"
+            )
+        if not 0 <= number < length:
+            raise _no_position(number, length)
+        numbers.append(number)
+    return numbers
+
+
+def _no_position(wrong: int, length: int) -> SampleIndexError:
+    return SampleIndexError(
+        f"position {shown(wrong)} is not among the {length} positions of an epoch; "
+        f"{f'give whole numbers from 0 to {length - 1}' if length else 'the dataset has no rows'}",
+        kind="index-out-of-range",
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ._core import check_source
 from .checks import COUNTABLE, invalid, nameable, unicode_text
-from .errors import InvalidInputError
+from .errors import DatasetRTError, InvalidInputError
 from .wording import a_type, note, shown
 
 if TYPE_CHECKING:
@@ -342,3 +342,16 @@ def _not_a_sample(value: object, index: int) -> InvalidInputError:
         f"the function of the source gave {a_type(value)} for item {index}; "
         "return CacheInput(data, metadata), an iterable of them, or None"
     )
+
+
+def while_reading(error: BaseException, sample: int) -> BaseException:
+    """What is raised where a sample's own code, such as that of a mapping, raised while it was read."""
+    if isinstance(error, DatasetRTError):
+        return error
+    note(error, f"while sample {sample} was being read")
+    if not isinstance(error, StopIteration):
+        return error
+    # To the loop around us it would say that the source is over.
+    stopped = RuntimeError(f"StopIteration was raised by what sample {sample} is made of")
+    stopped.__cause__ = error
+    return stopped

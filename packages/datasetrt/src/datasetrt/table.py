@@ -264,8 +264,10 @@ def _evaluated(ds: CachedDataset[Any], weights: IntoWeights) -> object:
 
     if isinstance(weights, pl.Series):
         series = weights
+    elif not isinstance(weights, str | pl.Expr):
+        raise invalid(f"weights are {a_type(weights)}; give an expression, a column, or one number a row")
     else:
-        expression = weights if isinstance(weights, pl.Expr) else pl.col(str(weights))
+        expression = weights if isinstance(weights, pl.Expr) else pl.col(weights)
         # Not select, which would give a literal the length 1.
         series = ds.metadata.with_columns(expression.alias("weight"))["weight"]
     # NumPy would have NaN for a null, and has no integers of 128 bits.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-__all__ = ["a_type", "note", "shown", "with_article"]
+__all__ = ["a_type", "note", "reason", "shorten", "shown", "with_article"]
 
 #: A value in a message takes about this many characters.
 _SHOWN_CHARACTERS = 80
+#: The text of a foreign exception, about this many.
+_REASON_CHARACTERS = 300
 #: Longer ints are told by their size: Python refuses to write out very long ones.
 _SHOWN_BITS = 256
 
@@ -64,8 +66,42 @@ def shown(value: object, most: int = _SHOWN_CHARACTERS) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the user's own class may fail in any way
         return f"<{type(value).__name__}>"
-    text = " ".join(text.encode(errors="backslashreplace").decode().split())
+    return shorten(text, most)
+
+
+def shorten(text: str, most: int = _SHOWN_CHARACTERS) -> str:
+    """Foreign text as a message has it: on one line, of bounded length, with nothing that cannot be printed.
+
+    Args:
+        text: Any text.
+        most: About how many characters it takes.
+
+    Example:
+        >>> from datasetrt import wording
+        >>> wording.shorten("a\\nb"), wording.shorten("abc", 2)
+        ('a b', 'ab…')
+    """
+    text = " ".join(text[: 4 * most].encode(errors="backslashreplace").decode().split())
+    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def reason(error: BaseException) -> str:
+    """A foreign exception on one line, such as ``KeyError: 'image'``.
+
+    Args:
+        error: Anything that was raised; its class may fail to say what it is.
+
+    Example:
+        >>> from datasetrt import wording
+        >>> wording.reason(ValueError("no\\nlabel"))
+        'ValueError: no label'
+    """
+    try:
+        text = shorten(str(error), _REASON_CHARACTERS)
+    except Exception:  # noqa: BLE001 - the user's own class may fail in any way
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def note(error: BaseException, text: str) -> None:

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+
 from .checks import invalid
+from .errors import InvalidInputError
 from .payload import refusal
 from .source import CacheInput, outputs_of
-from .wording import a_type, note
+from .wording import a_type, note, reason, shown
 
 #: Samples of this many bytes are sent without waiting for the end of the chunk.
 PART_BYTES = 1 << 20
@@ -138,47 +141,69 @@ def _bare(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str,
 def _portable(error: BaseException) -> bytes:
     """The exception pickled; where it does not survive that, what of it does, else its text."""
     # An exception whose __init__ takes other arguments than its args fails only when it is unpickled.
-    packed = _survives(error)
+    kind = type(error)
+    packed = _survives(error, kind)
     if packed is None:
-        kept = {name: value for name, value in vars(error).items() if _survives(value) is not None}
-        packed = _survives(_Bare(type(error), error.args, kept))
-    return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}")) if packed is None else packed
+        kept = {name: value for name, value in vars(error).items() if _survives(value, object) is not None}
+        packed = _survives(_Bare(kind, error.args, kept), kind)
+    return pickle.dumps(RuntimeError(reason(error))) if packed is None else packed
 
 
-def _survives(value: object) -> bytes | None:
-    """The value pickled, if it can be had from that again."""
+def _survives(value: object, kind: type) -> bytes | None:
+    """The value pickled, if something of that class can be had from it again."""
     try:
         packed = pickle.dumps(value)
-        pickle.loads(packed)
+        return packed if isinstance(pickle.loads(packed), kind) else None
     except Exception:  # noqa: BLE001 - the user's own class may fail in any way
         return None
-    return packed
 
 
 def _as_bytes(data: object, item: int) -> bytes:
-    if isinstance(data, bytes):
+    if type(data) is bytes:
         return data
-    reason = refusal(data)
+    reason = None if isinstance(data, bytes) else refusal(data)
     if reason is not None:
         raise invalid(f"the payload of a sample of item {item} is {reason}")
+    # Also of a subclass of bytes, which need not unpickle as what it is.
     return memoryview(data).tobytes()  # type: ignore[arg-type]
 
 
 def _as_dict(metadata: object, item: int) -> dict[str, Any]:
+    """What is stored of the metadata, as the core reads them, in objects that unpickle as they are."""
     if not isinstance(metadata, Mapping):
-        raise invalid(f"the metadata of a sample of item {item} is {a_type(metadata)}; give a dict")
-    for name, value in metadata.items():
-        if type(value) not in _PLAIN:
-            _check_sendable(name, value, item)
-    return dict(metadata)
+        raise InvalidInputError(
+            f"the metadata of a sample of item {item} is {a_type(metadata)}; give a dict of names and values",
+            kind="invalid-metadata",
+        )
+    fields = metadata if isinstance(metadata, dict) else dict(metadata)
+    plain = {}
+    # All of them before any is looked at: an item() may change the dict.
+    for name, value in list(dict.items(fields)):
+        stored = value if type(value) in _PLAIN else _plain(value)
+        if type(stored) not in _PLAIN:
+            _check_sendable(name, stored, item)
+        plain[str.__str__(name) if isinstance(name, str) else name] = stored
+    return plain
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic) and not isinstance(value, int | float | str):
+        value = value.item()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return value
 
 
 def _check_sendable(name: object, value: object, item: int) -> None:
     """Values that cannot be stored are refused where samples are numbered; they must get there first."""
     try:
-        pickle.dumps(value)
+        pickle.loads(pickle.dumps(value))
     except Exception as error:  # noqa: BLE001 - the user's own class may refuse in any way
         raise invalid(
-            f"field {name!r} of a sample of item {item} is {a_type(value)}, which cannot be sent "
-            f"between processes ({error}); metadata holds bool, int, float, str and None"
+            f"field {shown(name)} of a sample of item {item} is {a_type(value)}, which cannot be sent "
+            f"between processes ({reason(error)}); metadata holds bool, int, float, str and None"
         ) from None

@@ -439,8 +439,10 @@ def _feed_items(writer: Writer, source: MapSource[Any], config: WriterConfig, re
         for item, sample in results:
             try:
                 writer.push(sample, item)
-            except InvalidInputError as error:
-                note(error, f"it was made of item {item} of source {source.name!r}")
+            except Exception as error:
+                # What the sample itself is to blame for, and what its own code raised.
+                if isinstance(error, InvalidInputError) or not isinstance(error, DatasetRTError):
+                    note(error, f"it was made of item {item} of source {source.name!r}")
                 raise
             if report is not None and time.monotonic() - reported >= INTERVAL_SECONDS:
                 reported = time.monotonic()

@@ -13,7 +13,7 @@ from datasetrt.wording import a_type
 
 # numpy counts bytes in signed 64-bit integers; products are checked against half of that.
 _MAX_BYTES = 2**62
-_MAX_DIMS = 32 if int(np.__version__.split(".")[0]) < 2 else 64
+MAX_DIMS = 32 if int(np.__version__.split(".")[0]) < 2 else 64
 _MAX_CODE_POINT = 0x10FFFF
 _ALIGNMENT = 64
 
@@ -37,8 +37,8 @@ def refused(message: str, cure: str = CURE) -> CodecError:
 
 def check_shape(shape: object, dtype: np.dtype[Any], nbytes: int) -> tuple[int, ...]:
     """The shape, known to describe exactly ``nbytes`` bytes of ``dtype``."""
-    if type(shape) is not tuple or len(shape) > _MAX_DIMS or not all(_is_length(n) for n in shape):
-        raise refused(f"the payload has an array whose shape is not at most {_MAX_DIMS} integers from 0")
+    if type(shape) is not tuple or len(shape) > MAX_DIMS or not all(_is_length(n) for n in shape):
+        raise refused(f"the payload has an array whose shape is not at most {MAX_DIMS} integers from 0")
     expected = math.prod(shape) * dtype.itemsize
     if expected != nbytes:
         raise refused(

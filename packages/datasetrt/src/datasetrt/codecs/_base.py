@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from datasetrt.checks import invalid
 from datasetrt.errors import CodecError
-from datasetrt.wording import a_type, shown
+from datasetrt.wording import a_type, reason, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-# Enough of a foreign error to act on; a message stays one readable line.
-_MAX_REASON_CHARS = 300
 
 
 @runtime_checkable
@@ -126,6 +123,8 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
         raise invalid(
             f"codec = {shown(codec)} is the class of a codec; give an instance, such as {codec.__name__}()"
         )
+    if not isinstance(codec, Codec):
+        raise invalid(f"codec = {shown(codec)} is {a_type(codec)}; give a codec, such as drt.codecs.Json()")
     packed = _codecs_of(dataset)
     if len(packed) > 1:
         raise CodecError(
@@ -152,7 +151,8 @@ def byte_view(buffer: Buffer, codec_name: str) -> memoryview:
     """The bytes of a C-contiguous buffer, without a copy, as writable as the buffer is."""
     try:
         view = memoryview(buffer)
-    except TypeError as error:
+    except (TypeError, ValueError, BufferError) as error:
+        # Also what is a buffer and cannot be had: one that was released, an array of dates.
         cure = (
             "give sample.data"
             if hasattr(buffer, "sample_id")
@@ -167,14 +167,6 @@ def byte_view(buffer: Buffer, codec_name: str) -> memoryview:
         raise CodecError(f"{codec_name}: the payload is not C-contiguous; give bytes(payload)", kind="decode")
     # Not memoryview.cast, which refuses empty views and formats such as big-endian.
     return PickleBuffer(view).raw()
-
-
-def reason(error: BaseException) -> str:
-    """A foreign exception on one line, such as ``KeyError: 'image'``."""
-    text = " ".join(str(error).split())
-    if len(text) > _MAX_REASON_CHARS:
-        text = text[:_MAX_REASON_CHARS] + "…"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def decode_error(codec_name: str, error: BaseException) -> CodecError:

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from datasetrt.checks import invalid
 from datasetrt.errors import CodecError
-
-from ._base import reason
+from datasetrt.wording import reason, shown
 
 NUMPY_PRESET = "numpy"
 #: The NumPy integers that `PickleOOB` names by their class.
@@ -50,7 +49,9 @@ def normalise(allow: Any) -> tuple[str, ...] | None:
     names = list(allow) if isinstance(allow, Iterable) else [allow]
     for name in names:
         if name != NUMPY_PRESET and not _is_global(name):
-            raise invalid(f"allow has {name!r}, which is no global; write 'module.qualname', such as 'a.b.C'")
+            raise invalid(
+                f"allow has {shown(name)}, which is no global; write 'module.qualname', such as 'a.b.C'"
+            )
     return tuple(sorted(set(names)))
 
 
@@ -90,10 +91,12 @@ def resolve(name: str) -> object:
             if error.name is not None and (module_name + ".").startswith(error.name + "."):
                 continue
             raise CodecError(
-                f"allow has {name!r}, whose module fails to import ({reason(error)})", kind="decode"
+                f"allow has {shown(name)}, whose module fails to import ({reason(error)})", kind="decode"
             ) from error
         return _attribute(found, parts[length:], name)
-    raise CodecError(f"allow has {name!r}, but there is no module {parts[0]!r}; install it", kind="decode")
+    raise CodecError(
+        f"allow has {shown(name)}, but there is no module {shown(parts[0])}; install it", kind="decode"
+    )
 
 
 def _attribute(found: object, path: list[str], name: str) -> object:
@@ -101,10 +104,12 @@ def _attribute(found: object, path: list[str], name: str) -> object:
         try:
             found = getattr(found, part)
         except AttributeError as error:
-            raise CodecError(f"allow has {name!r}, but its module has no {part!r}", kind="decode") from error
+            raise CodecError(
+                f"allow has {shown(name)}, but its module has no {shown(part)}", kind="decode"
+            ) from error
     if isinstance(found, ModuleType):
         raise CodecError(
-            f"allow has {name!r}, which is a module; name a class or function in it", kind="decode"
+            f"allow has {shown(name)}, which is a module; name a class or function in it", kind="decode"
         )
     return found
 

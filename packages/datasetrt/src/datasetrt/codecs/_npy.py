@@ -17,7 +17,7 @@ import numpy.typing as npt
 from datasetrt.errors import CodecError
 from datasetrt.wording import a_type
 
-from ._arrays import aligned_empty, check_shape, check_values, refused, show
+from ._arrays import CURE, MAX_DIMS, aligned_empty, check_shape, check_values, refused, show
 from ._base import PayloadBatch, byte_view, decode_error, encode_error
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class Npy:
             obj: The array, of any shape, of numbers, text, bytes, dates or records.
 
         Raises:
-            CodecError: Not an array, or an array whose dtype the format cannot state (kind ``encode``).
+            CodecError: Not an array, or one whose dtype the format cannot state, or which :meth:`loads` would
+                refuse (kind ``encode``).
 
         Example:
             >>> import datasetrt as drt, numpy as np
@@ -76,9 +77,18 @@ class Npy:
         file = io.BytesIO()
         try:
             numpy.lib.format.write_array(file, array, allow_pickle=False)
+            payload = file.getvalue()
         except (ValueError, UnicodeError) as error:
             raise encode_error(self.name, obj, error) from error
-        return file.getvalue()
+        try:
+            # A view may have bools and characters that are none; a dtype, more fields than headers may name.
+            self.loads(payload)
+        except CodecError as error:
+            what = str(error).removeprefix("npy: ").removesuffix(f"; {CURE}")
+            raise _refused_object(
+                f"{a_type(obj)} of {show(dtype)} would not be read again ({what}); change one of them"
+            ) from error
+        return payload
 
     def loads(self, buffer: Buffer, /) -> npt.NDArray[Any]:
         """Unpack one array, as a view of the payload.
@@ -131,6 +141,8 @@ class Npy:
         if lengths.min() != lengths.max():
             raise _differ(f"payloads have {lengths.min()} to {lengths.max()} bytes")
         first = self.loads(batch.payloads[0])
+        if first.ndim >= MAX_DIMS:
+            raise _differ(f"they have {first.ndim} dimensions, and a batch has one more than NumPy")
         start = int(lengths[0]) - first.nbytes
         rows = batch.as_array(np.uint8, (int(lengths[0]),))
         differing = np.flatnonzero((rows[:, :start] != rows[0, :start]).any(axis=1))

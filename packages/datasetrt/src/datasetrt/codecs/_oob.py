@@ -144,10 +144,13 @@ class PickleOOB:
 def _array(array: npt.NDArray[Any]) -> str | tuple[Any, ...]:
     dtype, flags = array.dtype, array.flags
     simple = dtype.kind in "biufc" and dtype.metadata is None and np.dtype(dtype.str) == dtype
-    if simple and flags.c_contiguous:
-        return np.ndarray, (array.shape, dtype.str, pickle.PickleBuffer(array))  # type: ignore[arg-type]
-    if simple and flags.f_contiguous:
-        return np.ndarray, (array.shape, dtype.str, pickle.PickleBuffer(array), 0, None, "F")  # type: ignore[arg-type]
+    if simple and (flags.c_contiguous or flags.f_contiguous):
+        order = () if flags.c_contiguous else (0, None, "F")
+        try:
+            return np.ndarray, (array.shape, dtype.str, pickle.PickleBuffer(array), *order)  # type: ignore[arg-type]
+        except ValueError:
+            # Long doubles of another byte order: NumPy exports no buffer of them, and pickles their bytes.
+            pass
     return array.__reduce_ex__(5)
 
 

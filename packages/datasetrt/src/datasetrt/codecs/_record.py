@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from datasetrt.checks import MOST_COLUMNS, has_masked
+from datasetrt.checks import MOST_COLUMNS, has_masked, has_nulls
 from datasetrt.errors import CodecError
-from datasetrt.wording import a_type, shown
+from datasetrt.wording import a_type, reason, shown
 
 from ._arrays import aligned_empty, check_values, show
-from ._base import PayloadBatch, SplitBatch, byte_view, reason
+from ._base import PayloadBatch, SplitBatch, byte_view
 from ._record_layout import Field, cuts, place, record_dtype
 
 if TYPE_CHECKING:
@@ -257,6 +257,8 @@ def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     where = f"field {field.spelling}"
     if isinstance(value, np.ma.MaskedArray) or has_masked(value):
         raise _unfit(f"{where}: the value is {a_type(value)}, whose mask would be lost; fill it")
+    if has_nulls(value):
+        raise _unfit(f"{where}: the value is {a_type(value)} with nulls, which would be numbers; fill them")
     if field.dtype.kind == "S":
         _check_ends(where, value, len(field.shape))
     # NumPy alone would make floats of large ints in a list, ints of bools, and text of what is beside text.

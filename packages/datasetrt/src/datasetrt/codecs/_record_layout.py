@@ -91,6 +91,7 @@ def _placed(fields: Mapping[Any, Any]) -> Iterator[Field]:
             raise invalid(
                 f"field {shown(name)} is {shown(spec)}; give (dtype, shape), such as ('float32', (3,))"
             )
+        name = str.__str__(name)  # The text of a subclass, such as an Enum's, may be another.
         dtype, shape = _dtype(name, spec[0]), _shape(name, spec[1])
         field = Field(name, dtype, shape, end + -end % _component_bytes(dtype))
         end = field.offset + field.nbytes

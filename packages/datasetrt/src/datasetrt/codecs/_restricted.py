@@ -18,10 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from datasetrt.errors import CodecError
-from datasetrt.wording import a_type, with_article
+from datasetrt.wording import a_type, reason, with_article
 
 from ._arrays import CURE
-from ._base import reason
 from ._globals import expand, full_name, refused_global, resolve
 from ._nesting import Nesting, too_much
 from ._numpy_pickle import NUMPY_GLOBALS, NumpyBuilder, UnfinishedDtype

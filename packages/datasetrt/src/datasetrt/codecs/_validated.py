@@ -8,8 +8,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from datasetrt.checks import flag, invalid
 from datasetrt.errors import CodecError
+from datasetrt.wording import reason, shorten, shown
 
-from ._base import Codec, T, decode_error, encode_error, reason
+from ._base import Codec, T, decode_error, encode_error
 from ._json import Json
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Validated(Generic[T]):
 
     def _set(self, codec: Any, type_adapter: Any, config: Any, validate_on_dump: bool) -> None:
         if isinstance(codec, type) or not isinstance(codec, Codec):
-            raise invalid(f"{codec!r} is no codec; give one such as drt.codecs.Json()")
+            raise invalid(f"{shown(codec)} is no codec; give one such as drt.codecs.Json()")
         if isinstance(type_adapter, TypeAdapter):
             # Private names, read here alone: pydantic has no public way back from an adapter to its type.
             kind, config = getattr(type_adapter, "_type", None), getattr(type_adapter, "_config", None)
@@ -149,10 +150,11 @@ class Validated(Generic[T]):
 
     def _invalid(self, what: str, kind: str, error: ValidationError) -> CodecError:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
+        # Keys of the payload are in there.
+        where = shorten(".".join(map(str, first["loc"]))) or "the whole"
         more = error.error_count() - 1
         rest = f" (and {more} more)" if more else ""
-        problem = " ".join(first["msg"].split())
+        problem = shorten(first["msg"], 300)
         return CodecError(
             f"{self.name}: the {what} is no {_type_name(self._type)}: {where}: {problem}{rest}; "
             "correct the record, or give the type that it has",
@@ -203,4 +205,4 @@ def _adapter(kind: Any, config: Any) -> TypeAdapter[Any]:
 
 
 def _type_name(kind: Any) -> str:
-    return getattr(kind, "__qualname__", None) or repr(kind)
+    return getattr(kind, "__qualname__", None) or shown(kind)
