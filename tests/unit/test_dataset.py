@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any
@@ -789,3 +789,14 @@ def test_weights_that_are_no_column_are_refused(tiny: drt.CachedDataset) -> None
         ) as refused:
             tiny.with_weights(weights)  # type: ignore[arg-type]
         assert "\n" not in str(refused.value)
+
+
+def test_take_iterates_over_its_rows_once(tiny: drt.CachedDataset) -> None:
+    class Once(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            found = [*super().__iter__()]
+            self.clear()
+            return iter(found)
+
+    assert np.ma.masked is not None, "numpy.ma is loaded: lists are searched for what it masks"
+    assert tiny.take(Once([5, 3])).indices.tolist() == [5, 3]

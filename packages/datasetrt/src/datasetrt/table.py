@@ -141,9 +141,9 @@ def row_numbers(indices: Sequence[int] | npt.NDArray[np.integer[Any]], length: i
         )
     if isinstance(indices, range):
         return _row_range(indices, length)
-    refuse_masked("indices", indices)
     most = max(length, BATCH_SAMPLES)
     array = indices if isinstance(indices, np.ndarray) else _row_array(indices, length, most)
+    refuse_masked("indices", array)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.size > most:
@@ -174,9 +174,11 @@ def _row_array(indices: Iterable[Any], length: int, most: int) -> npt.NDArray[An
     """Python's numbers as an array; iterators without an end are left at the limit."""
     if hasattr(indices, "__array__"):
         return np.asarray(indices)
+    # Once: what is given may change when it is iterated over.
     rows = list(islice(indices, most + 1))
     if len(rows) > most:
         raise _too_many(None, most)
+    refuse_masked("indices", rows)
     for place, row in enumerate(rows):
         # The usual case is told by its type alone.
         number = row if type(row) is int else as_index(row)
