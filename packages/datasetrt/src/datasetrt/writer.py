@@ -366,7 +366,7 @@ def _run(
                 report(writer.samples, writer.payload_bytes, 1.0)
         done = writer.finish()
     except BaseException:
-        # Ctrl-C included: threads end, the lock is free, and nothing is published.
+        # Ctrl-C included, which may come after the cache was published: all of it, or nothing.
         writer.abort()
         raise
     return CacheReport(
