@@ -425,6 +425,14 @@ class Whole(int):
         (("float64", (3,)), pa.array([2**53 + 1, None, 1]), "with nulls, which would be numbers"),
         (("float64", (2,)), pa.chunked_array([[1.0], [None]]), "with nulls, which would be numbers"),
         (("float64", (2,)), pl.Series([1.0, None]), "with nulls, which would be numbers"),
+        (("float64", (1, 2)), pl.Series([[1.0, None]], dtype=pl.Array(pl.Float64, 2)), "with nulls"),
+        (("float64", (2, 2)), [pa.array([1.0, None]), pa.array([3.0, 4.0])], "with nulls"),
+        (("float64", (1, 2)), UserList([pl.Series([1.0, None])]), "with nulls"),
+        (("float64", (2,)), pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([1.0, None])), "nulls"),
+        (("float64", (1, 1)), pa.table({"a": [1.0]}), "a table; give an array"),
+        (("float64", (1, 1)), pl.DataFrame({"a": [1.0]}), "a table; give an array"),
+        (("float64", (2,)), deque([np.ma.masked, 1.0]), "mask would be lost"),
+        (("int64", (1, 2)), UserList([np.ma.array([1, 2], mask=[0, 1])]), "mask would be lost"),
     ],
 )
 def test_records_take_nothing_that_would_be_lost(spec: Any, value: Any, message: str) -> None:
@@ -455,3 +463,25 @@ def test_columns_of_other_libraries_without_nulls_are_taken() -> None:
     codec = drt.codecs.Record({"x": ("f8", (2,))})
     for value in (pa.array([1.0, 2.0]), pa.chunked_array([[1.0], [2.0]]), pl.Series([1.0, 2.0])):
         assert codec.loads(codec.dumps({"x": value}))["x"].tolist() == [1.0, 2.0]
+
+
+class Raising:
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise RuntimeError("no array")
+
+
+def test_what_a_value_raises_is_the_cause() -> None:
+    with pytest.raises(drt.CodecError, match="no array") as refused:
+        drt.codecs.Record({"x": ("f8", ())}).dumps({"x": Raising()})
+    assert refused.value.kind == "encode"
+    assert isinstance(refused.value.__cause__, RuntimeError)
+
+
+def test_messages_about_many_fields_are_short() -> None:
+    codec = drt.codecs.Record({f"field_{number}": ("i4", ()) for number in range(2_000)})
+    odd = {f"other\n{number}": 1 for number in range(5_000)} | {10**5000: 1}
+    for call in (lambda: codec.dumps(odd), lambda: codec.dumps({}), lambda: codec.loads(b"")):
+        with pytest.raises(drt.CodecError) as refused:
+            call()
+        assert len(str(refused.value)) < 1_000
+        assert "\n" not in str(refused.value)

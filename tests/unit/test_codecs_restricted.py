@@ -7,6 +7,7 @@ the same globals allowed by ``find_class``.
 import collections
 import copyreg
 import enum
+import functools
 import io
 import os
 import pickle
@@ -798,3 +799,23 @@ def test_bounds_of_restricted_pickles_are_no_damage(value: Any) -> None:
     with pytest.raises(drt.CodecError, match="which is not read without trust; use trust=True") as refused:
         drt.codecs.Pickle(allow="numpy").loads(drt.codecs.Pickle().dumps(given))
     assert "damaged" not in str(refused.value)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_names_of_today_are_allowed_in_every_protocol(protocol: int) -> None:
+    values = [ValueError("x"), range(3), OSError(2, "no"), functools.reduce]
+    # Objects of the older ones also name what makes them.
+    values += [collections.UserList([1])] if protocol > 1 else []
+    allowed = ["builtins.ValueError", "builtins.range", "builtins.OSError", "builtins.FileNotFoundError"]
+    allowed += ["collections.UserList", "functools.reduce", "_functools.reduce"]
+    codec = drt.codecs.Pickle(protocol=protocol, allow=allowed)
+    for value in values:
+        assert repr(codec.loads(codec.dumps(value))) == repr(value)
+
+
+@pytest.mark.parametrize("allow", ["x" * 10_000, ["x" * 10_000], [np.arange(9)], ["a\nb"]])
+def test_a_refused_allow_list_is_told_in_one_short_line(allow: Any) -> None:
+    with pytest.raises(drt.InvalidInputError) as refused:
+        drt.codecs.Pickle(allow=allow)
+    assert len(str(refused.value)) < 500
+    assert "\n" not in str(refused.value)

@@ -800,3 +800,9 @@ def test_take_iterates_over_its_rows_once(tiny: drt.CachedDataset) -> None:
 
     assert np.ma.masked is not None, "numpy.ma is loaded: lists are searched for what it masks"
     assert tiny.take(Once([5, 3])).indices.tolist() == [5, 3]
+
+
+def test_a_link_that_leads_to_itself_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(drt.StorageError, match="leads nowhere or in a circle"):
+        drt.open_dataset(tmp_path / "loop")

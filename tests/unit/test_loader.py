@@ -9,6 +9,9 @@ import logging
 import multiprocessing
 import pickle
 import random
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -1123,3 +1126,61 @@ def test_what_cannot_be_called_is_refused_with_the_cure(
 def test_a_state_without_a_version_is_no_state(tiny: drt.CachedDataset) -> None:
     with pytest.raises(drt.StateError, match="has no version; give the dict of state_dict"):
         tiny.loader().load_state_dict({})  # type: ignore[typeddict-item]
+
+
+CLOSED_MEANWHILE = """
+import sys, threading
+import datasetrt as drt
+
+sys.setswitchinterval(1e-5)
+ds = drt.testing.tiny_dataset(400)
+for _ in range(400):
+    samples = iter(ds.loader(batch_size=1))
+    thread = threading.Thread(target=lambda: list(samples))
+    thread.start()
+    while True:
+        try:
+            samples.close()
+            break
+        except drt.DatasetRTError as error:
+            assert error.kind == "closed", error
+    thread.join()
+print("all ended")
+"""
+
+
+def test_closing_an_iterator_that_another_thread_advances_never_blocks() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED_MEANWHILE], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.stdout, done.stderr) == ("all ended\n", "")
+
+
+def test_a_sample_may_be_read_while_the_error_of_another_is_made(tmp_path: Path) -> None:
+    """Making an exception runs Python, and with it handlers of signals and finalizers, which may read."""
+    ds = drt.testing.tiny_dataset()
+    read: list[bytes] = []
+
+    def trace(frame: Any, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "_build" and not read:
+            read.append(ds[3].data)
+
+    damaged = drt.open_dataset(damaged_copy(ds, tmp_path))
+    sys.setprofile(trace)
+    try:
+        with pytest.raises(drt.CorruptionError):
+            damaged[0]
+    finally:
+        sys.setprofile(None)
+    assert read == [b"sample 3"]
+
+
+def damaged_copy(ds: drt.CachedDataset, folder: Path) -> Path:
+    """The one cache of a dataset, with a flipped byte in the payload of its first sample."""
+    path = shutil.copytree(ds.caches[0].path, folder / "copy")
+    shard = path / "shards" / "000000.bin"
+    shard.chmod(0o644)
+    found = shard.read_bytes()
+    at = found.index(b"sample 0")
+    shard.write_bytes(found[:at] + b"X" + found[at + 1 :])
+    return path

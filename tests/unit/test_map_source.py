@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import pickle
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -318,14 +320,51 @@ def test_bad_metadata_is_refused_in_the_same_words(workers: int, tmp_path: Path)
     assert "it was made of item 3 of source 'm'" in caught.value.__notes__
 
 
-def test_metadata_that_cannot_travel_is_refused_by_field() -> None:
-    with pytest.raises(drt.InvalidInputError, match="field 'field' of a sample of item 0 is a lock"):
-        mapped(locked_metadata, range(3))
+def no_metadata(item: int) -> drt.CacheInput:
+    return drt.CacheInput(b"", 5)  # type: ignore[arg-type]
 
 
-def test_a_payload_that_is_not_contiguous_is_refused() -> None:
-    with pytest.raises(drt.InvalidInputError, match="item 0 is a buffer that is not C-contiguous"):
-        mapped(not_contiguous, range(3))
+def text_payload(item: int) -> drt.CacheInput:
+    return drt.CacheInput("text", {})  # type: ignore[arg-type]
+
+
+def odd_key(item: int) -> drt.CacheInput:
+    return drt.CacheInput(b"", {len: item})  # type: ignore[dict-item]
+
+
+def twice(item: int) -> drt.CacheInput:
+    class Same(str):
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    return drt.CacheInput(b"", {Same("a"): 1, Same("a"): 2})
+
+
+@pytest.mark.parametrize(
+    ("fn", "kind", "words"),
+    [
+        (locked_metadata, "invalid-metadata", "field 'field' got lock"),
+        (no_metadata, "invalid-metadata", "metadata is an object of type int; give a dict"),
+        (odd_key, "invalid-metadata", "is not a string; name every field"),
+        (twice, "invalid-metadata", "field 'a'"),
+        (not_contiguous, "invalid-argument", "data is a buffer that is not C-contiguous"),
+        (text_payload, "invalid-argument", "data is an object of type str, expected bytes"),
+    ],
+)
+def test_refusals_are_the_same_whatever_the_number_of_workers(
+    fn: Any, kind: str, words: str, tmp_path: Path
+) -> None:
+    found = []
+    for workers in (1, 2):
+        with pytest.raises(drt.InvalidInputError, match=words) as refused:
+            drt.write_cache(drt.MapSource("m", range(3), fn), tmp_path, config=config(workers))
+        assert refused.value.kind == kind
+        found.append((str(refused.value), refused.value.sample_id))
+    if fn not in (twice, locked_metadata):  # told by item from a worker; the address of the lock
+        assert found[0] == found[1]
+        assert found[0][1] == 0
 
 
 def test_an_item_that_cannot_be_sent_is_named(tmp_path: Path) -> None:
@@ -761,23 +800,12 @@ def raises_odd(item: int) -> None:
     raise OddError("as it is")
 
 
-def no_metadata(item: int) -> drt.CacheInput:
-    return drt.CacheInput(b"", 5)  # type: ignore[arg-type]
-
-
 def test_workers_store_what_one_process_stores(tmp_path: Path) -> None:
     for workers in (1, 2):
         source = drt.MapSource("m", range(4), odd_values)
         ds = drt.cache(source, tmp_path / str(workers), config=config(workers))
         assert [ds[row].data for row in range(4)] == [b"real"] * 4
         assert ds[2].metadata == {"text": "cat", "other": 2, "number": 5}
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_refusals_are_of_one_kind_whatever_the_number_of_workers(workers: int, tmp_path: Path) -> None:
-    with pytest.raises(drt.InvalidInputError, match="give a dict of names and values") as refused:
-        drt.write_cache(drt.MapSource("m", range(4), no_metadata), tmp_path, config=config(workers))
-    assert refused.value.kind == "invalid-metadata"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -811,12 +839,169 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_ctrl_c_within_a_fork_is_not_lost(tmp_path: Path) -> None:
+SIGNALS_IN_A_FORK = """
+import faulthandler, os, signal, sys, threading, time
+import datasetrt as drt
+
+class Slow(Exception):
+    pass
+
+def on_alarm(number, frame):
+    raise Slow
+
+def work(item):
+    # Handlers of the parent hold in a forked worker, as they do in any forked process.
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        time.sleep(20 if item == 3 else 0)
+        data = b"quick"
+    except Slow:
+        data = b"slow"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return drt.CacheInput(data, {"blocked": bool(signal.pthread_sigmask(signal.SIG_BLOCK, ()))})
+
+def interrupt():
+    if os.getpid() == parent and not sent:
+        sent.append(True)
+        for number in (signal.SIGUSR1, signal.SIGALRM):
+            signal.pthread_kill(threading.main_thread().ident, number)
+
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append(1))
+signal.signal(signal.SIGALRM, on_alarm)
+signal.siginterrupt(signal.SIGUSR1, False)
+parent, sent = os.getpid(), []
+config = drt.WriterConfig(workers=2, worker_start_method="fork", progress=False)
+os.register_at_fork(before=interrupt)
+hook = sys.unraisablehook
+try:
+    drt.write_cache(drt.MapSource("m", range(6), work), sys.argv[1], config=config)
+except Slow:
+    print("raised")
+assert got == [1], "each handler runs once"
+assert sys.unraisablehook is hook and signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+ds = drt.cache(drt.MapSource("m", range(6), work), sys.argv[1], config=config)
+print([sample.data.decode() for sample in ds], any(sample.metadata["blocked"] for sample in ds))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (CTRL_C_IN_A_FORK, "interrupted\n"),
+        (SIGNALS_IN_A_FORK, "raised\n['quick', 'quick', 'quick', 'slow', 'quick', 'quick'] False\n"),
+    ],
+    ids=["ctrl-c", "others"],
+)
+def test_signals_within_a_fork_are_not_lost(program: str, says: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CTRL_C_IN_A_FORK, str(tmp_path)],
+        [sys.executable, "-c", program, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+    assert (done.stdout, done.stderr) == (says, "")
+
+
+class Slowly:
+    """An item in whose pickling a signal comes."""
+
+    def __reduce__(self) -> Any:
+        signal.raise_signal(signal.SIGALRM)
+        return Slowly, ()
+
+
+def test_what_a_handler_raises_is_no_fault_of_an_item(tmp_path: Path) -> None:
+    def on_alarm(_number: int, _frame: object) -> None:
+        raise TimeoutError("budget is over")
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        with pytest.raises(TimeoutError, match="budget is over"):
+            drt.write_cache(drt.MapSource("m", [1, Slowly()], one_sample), tmp_path, config=config(2))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+class OwnInitError(FileNotFoundError):
+    def __init__(self, path: str) -> None:
+        super().__init__(2, "no", path)
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(ValueError):
+    lock: Any
+
+
+class KeywordsError(ValueError):
+    def __new__(cls, *, path: str) -> Self:
+        return super().__new__(cls, path)
+
+    def __init__(self, *, path: str) -> None:
+        super().__init__(path)
+
+
+def raised(number: int) -> BaseException:
+    """An exception of which something does not survive pickling."""
+    if number == 0:
+        return ValueError("bad", threading.Lock())
+    if number == 1:
+        return OwnInitError("/p")
+    if number == 2:
+        return FrozenError(threading.Lock())
+    if number == 3:
+        return KeywordsError(path="/p")
+    if number == 4:
+        return ExceptionGroup("some", [KeyError(threading.Lock()), OSError(2, "no")])
+    if number == 5:
+        return type("LocalError", (KeyError,), {})("only here")
+    error = ValueError("noted")
+    error.add_note("mine")
+    error.__notes__.append(threading.Lock())  # type: ignore[arg-type]
+    return error
+
+
+def raises_number(number: int) -> None:
+    try:
+        raise LookupError("the cause")
+    except LookupError as cause:
+        raise raised(number) from cause
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_exceptions_of_workers_keep_their_class_and_cause(number: int) -> None:
+    expected = raised(number)
+    kind = KeyError if number == 5 else type(expected)
+    with pytest.raises(kind) as caught:
+        mapped(raises_number, [number])
+    found = caught.value
+    assert type(found) is kind
+    assert isinstance(found.__cause__, LookupError)
+    assert f"while item {0} of source 'm' was being processed" in found.__notes__
+    assert "the cause" in "".join(found.__notes__)
+    if number == 1:
+        assert isinstance(found, OSError)
+        assert (found.errno, found.filename, str(found)) == (2, "/p", str(expected))
+    if number == 4:
+        assert isinstance(found, ExceptionGroup)
+        assert [type(each) for each in found.exceptions] == [KeyError, FileNotFoundError]
+    if number == 5:
+        assert "LocalError" in str(found)
+    if number == 6:
+        assert found.__notes__[0] == "mine"
+
+
+def imports_late(item: int) -> None:
+    module = types.ModuleType("only_in_the_worker")
+    sys.modules["only_in_the_worker"] = module
+    exec("class LateError(ValueError): pass", vars(module))
+    raise module.LateError("the real reason")
+
+
+def test_an_exception_that_only_the_worker_knows_is_told_all_the_same() -> None:
+    with pytest.raises(ValueError, match="LateError: the real reason") as caught:
+        mapped(imports_late, range(1))
+    assert caught.value.__notes__[0] == "while item 0 of source 'm' was being processed"
+    assert "imports_late" in caught.value.__notes__[1]

@@ -667,3 +667,21 @@ def test_what_metadata_raise_comes_back_with_the_sample(
     with pytest.raises(RuntimeError, match="StopIteration was raised") as stopped:
         drt.write_cache(source(StopIteration()), tmp_path, config=quiet)
     assert isinstance(stopped.value.__cause__, StopIteration)
+
+
+def test_a_stop_iteration_of_iter_is_no_end(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    class Source:
+        name = "s"
+
+        def __iter__(self) -> Iterator[Any]:
+            raise StopIteration
+
+    with pytest.raises(RuntimeError, match="raised StopIteration") as raised:
+        drt.write_cache(Source(), tmp_path, config=quiet)
+    assert isinstance(raised.value.__cause__, StopIteration)
+
+
+def test_reports_take_no_other_attribute(tiny: drt.CachedDataset) -> None:
+    for name in ("other", "name"):
+        with pytest.raises(AttributeError):
+            setattr(tiny.caches[0], name, 1)

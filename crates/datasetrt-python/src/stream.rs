@@ -81,18 +81,24 @@ impl Stream {
     }
 
     fn take(&self, py: Python<'_>) -> PyResult<Option<Box<CoreStream>>> {
+        // The exception is made after the lock is gone: Python may run another thread meanwhile, which wants it.
+        self.take_idle().ok_or_else(|| {
+            let message = "this iterator is being advanced by another thread; give each thread its own";
+            to_py(py, &Error::new(ErrorKind::Closed, message))
+        })
+    }
+
+    /// The stream, if nobody uses it; no stream in it once it is closed.
+    fn take_idle(&self) -> Option<Option<Box<CoreStream>>> {
         let mut slot = lock(&self.slot);
         let stats = slot.stats();
         match std::mem::replace(&mut *slot, Slot::InUse(stats)) {
-            Slot::Idle(stream) => Ok(Some(stream)),
+            Slot::Idle(stream) => Some(Some(stream)),
             Slot::Closed(stats) => {
                 *slot = Slot::Closed(stats);
-                Ok(None)
+                Some(None)
             }
-            Slot::InUse(_) => {
-                let message = "this iterator is being advanced by another thread; give each thread its own";
-                Err(to_py(py, &Error::new(ErrorKind::Closed, message)))
-            }
+            Slot::InUse(_) => None,
         }
     }
 

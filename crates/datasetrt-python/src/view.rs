@@ -1,6 +1,6 @@
 //! The active table, as the Python package uses it.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,34 +48,42 @@ pub(crate) struct Kept {
 const WORTH_ITS_PLACE: usize = 32 << 10;
 
 thread_local! {
-    /// Where small payloads are read to before Python has them.
-    static SMALL: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Where small payloads are read to before Python has them. Taken out while it is used: making an exception runs
+    /// code of Python, which may read a sample in its turn.
+    static SMALL: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl View {
     /// The payload of a global row. A large one is read to where Python has it.
     fn payload<'py>(&self, py: Python<'py>, global: u64) -> PyResult<Bound<'py, PyBytes>> {
-        SMALL.with_borrow_mut(|memory| {
-            let small = &mut *memory;
-            let found = py.detach(move || -> datasetrt_core::Result<_> {
-                let wanted = self.dataset.find(global)?;
-                match wanted.known_length()? {
-                    Some(length) if length > WORTH_ITS_PLACE => Ok(Err((wanted, length))),
-                    _ => wanted.read(small).map(Ok),
-                }
-            });
-            let payload = match found.or_raise(py)? {
-                Ok(payload) => PyBytes::new(py, payload),
-                Err((wanted, length)) => PyBytes::new_with(py, length, |payload| {
-                    py.detach(|| wanted.read_into(payload)).or_raise(py)
-                })?,
-            };
-            // What was compressed is there whole, however long it is.
-            if memory.len() > 2 * WORTH_ITS_PLACE {
-                *memory = Vec::new();
+        let mut memory = SMALL.take();
+        let payload = self.payload_by(py, global, &mut memory);
+        // What was compressed is there whole, however long it is.
+        if memory.len() <= 2 * WORTH_ITS_PLACE {
+            SMALL.set(memory);
+        }
+        payload
+    }
+
+    fn payload_by<'py>(
+        &self,
+        py: Python<'py>,
+        global: u64,
+        memory: &mut Vec<u8>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let found = py.detach(|| -> datasetrt_core::Result<_> {
+            let wanted = self.dataset.find(global)?;
+            match wanted.known_length()? {
+                Some(length) if length > WORTH_ITS_PLACE => Ok(Err((wanted, length))),
+                _ => wanted.read(memory).map(Ok),
             }
-            Ok(payload)
-        })
+        });
+        match found.or_raise(py)? {
+            Ok(payload) => Ok(PyBytes::new(py, payload)),
+            Err((wanted, length)) => {
+                PyBytes::new_with(py, length, |payload| py.detach(|| wanted.read_into(payload)).or_raise(py))
+            }
+        }
     }
 }
 

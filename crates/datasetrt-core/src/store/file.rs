@@ -137,7 +137,8 @@ pub(super) fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {
             ),
         )
         .at_path(path),
-        Errno::LOOP => not_followed(path),
+        // Not of a link further up that leads to itself.
+        Errno::LOOP if path.is_symlink() => not_followed(path),
         Errno::NXIO => not_a_file(path),
         other => Error::io("open", path, &other.into()),
     }

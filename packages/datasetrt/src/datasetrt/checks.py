@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from typing import SupportsIndex
+from collections.abc import Callable
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -169,11 +170,31 @@ def has_masked(values: object, depth: int = 64) -> bool:
 
 def has_nulls(values: object) -> bool:
     """Whether a column of another library lacks values, which NumPy would make numbers of."""
-    if not (hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")):
+    if not _is_arrow(values) or is_table(values):
         return False
     count = getattr(values, "null_count", 0)
     # An attribute in pyarrow, a method in Polars.
-    return bool(count() if callable(count) else count)
+    if count() if callable(count) else count:
+        return True
+    # Within lists, dictionaries and runs it counts none.
+    kind: Any = getattr(values, "type", getattr(values, "dtype", None))
+    if hasattr(kind, "value_type") or (hasattr(kind, "is_nested") and kind.is_nested()):
+        listed: Callable[[], object] = getattr(values, "to_pylist", getattr(values, "to_list", list))
+        return _has_none(listed())
+    return False
+
+
+def is_table(values: object) -> bool:
+    """Whether it is a table of another library, which NumPy would make one array of."""
+    return _is_arrow(values) and hasattr(values, "schema") and hasattr(values, "columns")
+
+
+def _is_arrow(values: object) -> bool:
+    return hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")
+
+
+def _has_none(listed: object) -> bool:
+    return listed is None or (isinstance(listed, list) and any(map(_has_none, listed)))
 
 
 def slice_of(part: slice, length: int) -> tuple[int, int, int]:

@@ -1,52 +1,83 @@
-"""Signals that come while a process is forked.
+"""What the handlers of signals raise while a process is forked.
 
-CPython runs the hooks of other modules in the midst of a fork, such as that of :mod:`logging`, and drops what
-is raised in them: a Ctrl-C would be lost. In the child nobody would wait for it.
+CPython runs the hooks of other modules in the midst of a fork, such as that of :mod:`logging`. What is raised
+in them goes to :func:`sys.unraisablehook` and no further, also what the handler of a signal raises that comes
+just then: a Ctrl-C would be lost.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-#: A handler that raises for a signal of that very moment may come between; hardly more than once.
-_TRIES = 3
+
+class _Outside(NamedTuple):
+    """What holds outside of the block."""
+
+    hook: Callable[[Any], Any]
+    blocked: set[signal.Signals | int]
+
+
+# For a child, which gets a copy of all this and never comes to the end of the block.
+_outside: _Outside | None = None
 
 
 @contextmanager
-def signals_waiting() -> Generator[None]:
-    """Python's handlers of signals run after the block; in a child forked within it, they never do."""
+def forking() -> Generator[None]:
+    """Within the block a child may be forked; what a handler raised in a hook of the fork is raised after it.
+
+    Handlers stay as they are. Ctrl-C is not for a child that has not said yet what it does with it: it is put
+    off for this thread, and the child calls :func:`in_child`.
+    """
+    global _outside
     if threading.current_thread() is not threading.main_thread():
         # Handlers run in the main thread alone.
         yield
         return
-    arrived: list[int] = []
-    replaced: dict[int, Any] = {}
+    lost: list[BaseException] = []
+    outside = _Outside(sys.unraisablehook, set(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+
+    def hook(told: Any) -> None:
+        if raised_by_handler(told.exc_value):
+            lost.append(told.exc_value)
+        else:
+            outside.hook(told)
+
     try:
-        for number in signal.valid_signals():
-            handler = signal.getsignal(number)
-            if callable(handler):
-                replaced[number] = handler
-                signal.signal(number, lambda number, _: arrived.append(number))
+        _outside = outside
+        sys.unraisablehook = hook
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     finally:
-        _put_back(replaced)
-        for missed in dict.fromkeys(arrived):
-            signal.raise_signal(missed)
+        sys.unraisablehook = outside.hook
+        _outside = None
+        signal.pthread_sigmask(signal.SIG_SETMASK, outside.blocked)
+    if lost:
+        raise lost[0]
 
 
-def _put_back(handlers: dict[int, Any]) -> None:
-    """Put all back, and only then pass on what one of them raised."""
-    raised: BaseException | None = None
-    for number, handler in handlers.items():
-        for _ in range(_TRIES):
-            try:
-                signal.signal(number, handler)
-                break
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                raised = raised or error
-    if raised is not None:
-        raise raised
+def in_child() -> None:
+    """Give a forked child what its parent has outside of the block; for when its handlers are set."""
+    global _outside
+    if _outside is not None:
+        sys.unraisablehook = _outside.hook
+        signal.pthread_sigmask(signal.SIG_SETMASK, _outside.blocked)
+        _outside = None
+
+
+def raised_by_handler(error: BaseException | None) -> bool:
+    """Whether the handler of a signal raised it: a Ctrl-C, or what passed through a handler in Python."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(handler, "__code__", None) for handler in handlers} - {None}
+    trace = None if error is None else error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False

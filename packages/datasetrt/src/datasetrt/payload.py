@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from .wording import a_type
@@ -10,12 +12,21 @@ from .wording import a_type
 _POINTERS = frozenset("OP&X")
 
 
+@dataclass(frozen=True)
+class Refused:
+    """What a worker process sends in place of a payload that cannot be stored: the words of the refusal."""
+
+    reason: str
+
+
 def refusal(data: object) -> str | None:
     """What a payload is and what to give instead; None for one whose bytes are all there is to it.
 
     Args:
         data: What a source gave as a payload.
     """
+    if isinstance(data, Refused):
+        return data.reason
     if isinstance(data, np.ma.MaskedArray):
         return (
             f"{a_type(data)}, whose mask would be lost; give data.filled(value), "

@@ -22,7 +22,7 @@ from typing import Any
 
 from .config import WriterConfig
 from .errors import DatasetRTError
-from .interrupts import signals_waiting
+from .interrupts import forking
 from .preflight import packed_function, packed_item
 from .source import CacheInput, MapSource, item_count
 from .worker import Part, work
@@ -116,7 +116,7 @@ class _Pool:
                 target=work, args=(theirs, fn, inherited), name=f"datasetrt-worker-{number}", daemon=True
             )
             self._workers.append(_Worker(process, ours))
-            with signals_waiting() if self._method == "fork" else nullcontext():
+            with forking() if self._method == "fork" else nullcontext():
                 process.start()
             # Ours alone may stay open: the end of the worker is then the end of what it sent.
             theirs.close()
@@ -249,10 +249,17 @@ class _Pool:
 
     def stop(self, patience_seconds: float) -> None:
         """End all workers; those that do not end by themselves in time are killed."""
-        started = [each for each in self._workers if each.process.pid is not None]
+        try:
+            self._stop(patience_seconds)
+        except BaseException:
+            # A second Ctrl-C, say: they end all the same.
+            self._stop(0.0)
+            raise
+
+    def _stop(self, patience_seconds: float) -> None:
         for worker in self._workers:
             worker.pipe.close()
-        processes = [each.process for each in started]
+        processes = [each.process for each in self._workers if _is_started(each.process)]
         _join(processes, patience_seconds)
         for process in processes:
             process.terminate()
@@ -261,6 +268,14 @@ class _Pool:
             process.kill()
             process.join()
             process.close()
+
+
+def _is_started(process: BaseProcess) -> bool:
+    """Whether there is a process to be ended: neither one that was never started, nor one that is closed."""
+    try:
+        return process.pid is not None
+    except ValueError:
+        return False
 
 
 def _join(processes: list[BaseProcess], seconds: float) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 from .checks import invalid
 from .config import WriterConfig
+from .interrupts import raised_by_handler
 from .source import MapSource, item_at, item_count
+from .wording import reason, shorten, shown
 
 
 def check_workers(source: MapSource[Any], config: WriterConfig) -> None:
@@ -42,7 +44,8 @@ def packed_function(source: MapSource[Any], start_method: str) -> object:
     """The function as a worker gets it: pickled, except that a forked child has it already."""
     if start_method == "fork":
         return source.fn
-    name = f"the function {getattr(source.fn, '__qualname__', repr(source.fn))}"
+    name = getattr(source.fn, "__qualname__", None)
+    name = f"the function {shorten(name) if isinstance(name, str) else shown(source.fn)}"
     packed = _pickled(source, name, source.fn, "define it at the top level of a module or script")
     _check_origin(source, start_method, name, packed)
     return packed
@@ -62,9 +65,10 @@ def _pickled(source: MapSource[Any], what: str, value: object, cure: str) -> byt
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
+        if raised_by_handler(error):
+            raise
         raise invalid(
-            f"{what} of source {source.name!r} cannot be sent to a worker process ({text}); "
+            f"{what} of source {source.name!r} cannot be sent to a worker process ({reason(error)}); "
             f"{cure}, or use workers=1"
         ) from error
 

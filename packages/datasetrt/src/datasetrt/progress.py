@@ -18,7 +18,7 @@ INTERVAL_SECONDS = 0.1
 _WIDTH = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Progress:
     """How far the write of one source is.
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ._core import _Cache
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CacheReport:
     """What became of one source.
 
@@ -45,7 +45,7 @@ class CacheReport:
     resumed_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CacheInfo:
     """One cache of a dataset, as its manifest describes it.
 
@@ -93,7 +93,7 @@ class CacheInfo:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with a cache.
 
@@ -122,7 +122,7 @@ class Problem:
         return f"{self.kind}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerifyReport:
     """What reading every byte of caches found.
 
@@ -163,7 +163,7 @@ class VerifyReport:
         return "\n  ".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AuditedGlobal:
     """A global that pickled payloads name: loading them imports its module and may call it.
 
@@ -189,7 +189,7 @@ class AuditedGlobal:
         return f"{self.name}: {self.samples:,} sample{'s' * (self.samples != 1)}, such as {self.sample_id}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AuditReport:
     """What following the opcodes of a dataset's pickled payloads found.
 
@@ -230,7 +230,7 @@ class AuditReport:
         return "\n  ".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Leftover:
     """Something beside the caches of a folder that has the name of an unfinished write's.
 
@@ -256,7 +256,7 @@ class Leftover:
     failed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CleanReport:
     """What :func:`datasetrt.clean` found in a folder.
 

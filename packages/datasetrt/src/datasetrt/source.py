@@ -294,6 +294,8 @@ def item_count(source: MapSource[Any]) -> int:
     """
     try:
         return len(source.items)
+    except StopIteration as error:
+        raise RuntimeError("the length of MapSource items raised StopIteration") from error
     except (TypeError, ValueError, OverflowError) as error:
         # Python's own refusal of a length that is none; one from within __len__ has a frame of its own.
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:

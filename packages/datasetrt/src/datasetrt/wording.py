@@ -43,7 +43,7 @@ def a_type(value: object) -> str:
         >>> wording.a_type(7), wording.a_type(None)
         ('an int', 'a NoneType')
     """
-    return with_article(type(value).__name__)
+    return with_article(shorten(type(value).__name__))
 
 
 def shown(value: object, most: int = _SHOWN_CHARACTERS) -> str:
@@ -65,7 +65,7 @@ def shown(value: object, most: int = _SHOWN_CHARACTERS) -> str:
             return f"{value[:most]!r}… (of length {len(value):,})"
         text = repr(value)
     except Exception:  # noqa: BLE001 - the user's own class may fail in any way
-        return f"<{type(value).__name__}>"
+        return f"<{shorten(type(value).__name__)}>"
     return shorten(text, most)
 
 
@@ -101,7 +101,8 @@ def reason(error: BaseException) -> str:
         text = shorten(str(error), _REASON_CHARACTERS)
     except Exception:  # noqa: BLE001 - the user's own class may fail in any way
         text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    name = shorten(type(error).__name__)
+    return f"{name}: {text}" if text else name
 
 
 def note(error: BaseException, text: str) -> None:

@@ -7,20 +7,25 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from multiprocessing.connection import Connection
+from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
 
-from .checks import invalid
 from .errors import InvalidInputError
-from .payload import refusal
+from .interrupts import in_child
+from .payload import Refused, refusal
 from .source import CacheInput, outputs_of
-from .wording import a_type, note, reason, shown
+from .wording import note, reason, shorten, shown
 
 #: Samples of this many bytes are sent without waiting for the end of the chunk.
 PART_BYTES = 1 << 20
+#: So many exceptions of a chain of causes are sent.
+MOST_CAUSES = 8
 #: What a sample without payload and metadata counts for, so that empty ones are bounded too.
 SAMPLE_BYTES = 64
 
@@ -29,34 +34,46 @@ _PLAIN = {bool, int, float, str, type(None)}
 
 @dataclass(frozen=True)
 class Failure:
-    """What ended a worker's chunk: the exception, and its traceback as text."""
+    """What ended a worker's chunk: the exception and its causes, and its traceback as text."""
 
     item: int | None
-    packed: bytes
+    #: The exception, its cause, and so on: of each what survives pickling.
+    packed: list[bytes]
+    #: One of Python's own classes, where those do not load in this process.
+    spare: bytes
     text: str
 
     def restored(self, source: str) -> BaseException:
         """The exception as it was raised, with notes that say where."""
-        error: BaseException = pickle.loads(self.packed)
+        error = self._loaded()
         if self.item is not None:
             note(error, f"while item {self.item} of source {source!r} was being processed")
         note(error, f"in a worker process:\n{self.text}")
         return error
+
+    def _loaded(self) -> BaseException:
+        try:
+            errors: list[BaseException] = [pickle.loads(packed) for packed in self.packed]
+        except Exception:  # noqa: BLE001 - a class that only the worker could import, or that fails in any way
+            errors = [pickle.loads(self.spare)]
+        for error, cause in pairwise(errors):
+            BaseException.__setattr__(error, "__cause__", cause)
+        return errors[0]
 
 
 @dataclass
 class Part:
     """Some samples of a chunk, in order; the last part says how long the chunk took, or what failed."""
 
-    samples: list[tuple[int, bytes, dict[str, Any]]] = field(default_factory=list)
+    samples: list[tuple[int, Any, Any]] = field(default_factory=list)
     payload_bytes: int = 0
     seconds: float | None = None
     failure: Failure | None = None
 
     def add(self, item: int, sample: CacheInput) -> None:
-        data = _as_bytes(sample.data, item)
+        data = _as_bytes(sample.data)
         self.samples.append((item, data, _as_dict(sample.metadata, item)))
-        self.payload_bytes += len(data) + SAMPLE_BYTES
+        self.payload_bytes += SAMPLE_BYTES + (len(data) if isinstance(data, bytes) else 0)
 
 
 def work(pipe: Connection, fn: object, inherited: list[Connection]) -> None:
@@ -73,6 +90,7 @@ def work(pipe: Connection, fn: object, inherited: list[Connection]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A forked worker would run the parent's handler.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    in_child()
     try:
         function = _loaded(fn, pipe)
         while function is not None:
@@ -116,12 +134,19 @@ def _send(pipe: Connection, part: Part | None) -> None:
 
 
 def _failure(item: int | None, error: BaseException) -> Failure:
-    return Failure(item, _portable(error), "".join(traceback.format_exception(error)))
+    text = "".join(traceback.format_exception(error))
+    packed: list[bytes] = []
+    cause: BaseException | None = error
+    while cause is not None and len(packed) < MOST_CAUSES:
+        packed.append(_portable(cause))
+        cause = cause.__cause__
+    spare = pickle.dumps(_Bare(_builtin(type(error)), (reason(error),), {}))
+    return Failure(item, packed, spare, text)
 
 
 @dataclass
 class _Bare:
-    """An exception with this class, arguments and attributes, made without calling its ``__init__``."""
+    """An exception with this class, arguments and attributes, made without code of its own."""
 
     cls: type[BaseException]
     args: tuple[Any, ...]
@@ -132,21 +157,63 @@ class _Bare:
 
 
 def _bare(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
-    error = cls.__new__(cls, *args)
-    error.args = args
-    vars(error).update(attributes)
+    origin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+    error: BaseException = origin.__new__(cls, *args)
+    for name, value in {"args": args, **attributes}.items():
+        # Some are there already, and cannot be set: what an ExceptionGroup holds.
+        with suppress(AttributeError, TypeError):
+            # Past a __setattr__ that refuses, such as that of a frozen dataclass.
+            BaseException.__setattr__(error, name, value)
     return error
 
 
 def _portable(error: BaseException) -> bytes:
-    """The exception pickled; where it does not survive that, what of it does, else its text."""
-    # An exception whose __init__ takes other arguments than its args fails only when it is unpickled.
+    """The exception pickled; where it does not survive that, what of it does."""
     kind = type(error)
+    # An exception whose __init__ takes other arguments than its args fails only when it is unpickled.
     packed = _survives(error, kind)
     if packed is None:
-        kept = {name: value for name, value in vars(error).items() if _survives(value, object) is not None}
-        packed = _survives(_Bare(kind, error.args, kept), kind)
+        args = tuple(map(_sendable, error.args))
+        packed = _survives(_Bare(kind, args, _attributes(error)), kind)
+    if packed is None:
+        # The class itself is known in this process alone: the nearest one that is known elsewhere.
+        bases = (base for base in kind.__mro__[1:] if issubclass(base, BaseException))
+        known = next(base for base in bases if _survives(base, type) is not None)
+        known = RuntimeError if known in (Exception, BaseException) else known
+        packed = _survives(_Bare(known, (reason(error),), {}), known)
     return pickle.dumps(RuntimeError(reason(error))) if packed is None else packed
+
+
+def _builtin(kind: type[BaseException]) -> type[BaseException]:
+    """The nearest class of Python's own that is made from a text."""
+    for base in kind.__mro__:
+        if base.__module__ == "builtins" and base not in (Exception, BaseException):
+            return base if _survives(_Bare(base, ("",), {}), base) is not None else RuntimeError
+    return RuntimeError
+
+
+def _attributes(error: BaseException) -> dict[str, Any]:
+    """What an exception holds beside its arguments, as far as that can be sent."""
+    found = dict(vars(error))
+    for base in type(error).__mro__:
+        for name, member in vars(base).items():
+            # What is kept outside of the dict: errno and filename, names in __slots__.
+            if isinstance(member, MemberDescriptorType) and not name.startswith("__"):
+                found[name] = getattr(error, name, None)
+    notes = found.pop("__notes__", None)
+    kept = {name: value for name, value in found.items() if value is not None and _survives(value, object)}
+    if isinstance(notes, list):
+        kept["__notes__"] = [note for note in notes if isinstance(note, str)]
+    return kept
+
+
+def _sendable(value: object) -> object:
+    """An argument of an exception, or the text of one that cannot be sent."""
+    if isinstance(value, BaseException):
+        return pickle.loads(_portable(value))
+    if isinstance(value, list):
+        return [_sendable(item) for item in value]
+    return value if _survives(value, object) is not None else shown(value, 200)
 
 
 def _survives(value: object, kind: type) -> bytes | None:
@@ -158,31 +225,33 @@ def _survives(value: object, kind: type) -> bytes | None:
         return None
 
 
-def _as_bytes(data: object, item: int) -> bytes:
+def _as_bytes(data: object) -> bytes | Refused:
     if type(data) is bytes:
         return data
     reason = None if isinstance(data, bytes) else refusal(data)
-    if reason is not None:
-        raise invalid(f"the payload of a sample of item {item} is {reason}")
     # Also of a subclass of bytes, which need not unpickle as what it is.
-    return memoryview(data).tobytes()  # type: ignore[arg-type]
+    return memoryview(data).tobytes() if reason is None else Refused(reason)  # type: ignore[arg-type]
 
 
-def _as_dict(metadata: object, item: int) -> dict[str, Any]:
-    """What is stored of the metadata, as the core reads them, in objects that unpickle as they are."""
+def _as_dict(metadata: object, item: int) -> object:
+    """What is stored of the metadata, as the core reads them, in objects that unpickle as they are.
+
+    What cannot be stored is refused where samples are numbered. What is sent of it is what the refusal tells.
+    """
     if not isinstance(metadata, Mapping):
-        raise InvalidInputError(
-            f"the metadata of a sample of item {item} is {a_type(metadata)}; give a dict of names and values",
-            kind="invalid-metadata",
-        )
+        return _StandIn.of(metadata)
     fields = metadata if isinstance(metadata, dict) else dict(metadata)
-    plain = {}
+    plain: dict[object, object] = {}
     # All of them before any is looked at: an item() may change the dict.
     for name, value in list(dict.items(fields)):
+        key = str.__str__(name) if isinstance(name, str) else _StandIn.of(name)
+        if key in plain:
+            raise InvalidInputError(
+                f"field {shown(key)} of a sample of item {item} is given twice; give each field once",
+                kind="invalid-metadata",
+            )
         stored = value if type(value) in _PLAIN else _plain(value)
-        if type(stored) not in _PLAIN:
-            _check_sendable(name, stored, item)
-        plain[str.__str__(name) if isinstance(name, str) else name] = stored
+        plain[key] = stored if type(stored) in _PLAIN else _StandIn.of(stored)
     return plain
 
 
@@ -198,12 +267,20 @@ def _plain(value: object) -> object:
     return value
 
 
-def _check_sendable(name: object, value: object, item: int) -> None:
-    """Values that cannot be stored are refused where samples are numbered; they must get there first."""
-    try:
-        pickle.loads(pickle.dumps(value))
-    except Exception as error:  # noqa: BLE001 - the user's own class may refuse in any way
-        raise invalid(
-            f"field {shown(name)} of a sample of item {item} is {a_type(value)}, which cannot be sent "
-            f"between processes ({reason(error)}); metadata holds bool, int, float, str and None"
-        ) from None
+@dataclass(frozen=True)
+class _StandIn:
+    """What a refusal tells of an object: the name of its class, and its text."""
+
+    name: str
+    text: str
+
+    @staticmethod
+    def of(value: object) -> _StandIn:
+        return _StandIn(shorten(type(value).__name__), shown(value))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _stand_in, (self.name, self.text)
+
+
+def _stand_in(name: str, text: str) -> object:
+    return type(name, (), {"__repr__": lambda _: text})()

@@ -425,6 +425,11 @@ def _begun(source: CacheSource, name: str, stored: int) -> Iterator[CacheInput]:
             if next(iterator, over) is over:
                 raise _shorter(name, f"{number} samples", f"{stored} of them")
         return iterator
+    except GeneratorExit:
+        raise
+    except StopIteration as error:
+        # Of iter() itself: to whoever called us it would say that a loop is over.
+        raise RuntimeError(f"source {name!r} raised StopIteration instead of an iterator") from error
     except BaseException as error:
         note(error, f"while sample {number} of source {name!r} was being produced")
         raise

@@ -128,15 +128,15 @@ def check(dataset: _HasCodec, codec: Codec[Any]) -> None:
     packed = _codecs_of(dataset)
     if len(packed) > 1:
         raise CodecError(
-            f"the rows were written with codecs {' and '.join(map(repr, packed))}, and one decodes them all; "
+            f"the rows were written with codecs {' and '.join(map(shown, packed))}, and one decodes all; "
             "filter the rows of one cache (by cache_id), or open the caches one by one",
             kind="codec-mismatch",
         )
     for written in packed:
         if written != codec.name:
             raise CodecError(
-                f"the dataset was written with codec {written!r} and cannot be decoded with {codec.name!r}; "
-                f"decode with the codec named {written!r}",
+                f"the dataset was written with codec {shown(written, 200)} and cannot be decoded with "
+                f"{shown(codec.name, 200)}; decode with the codec that wrote it",
                 kind="codec-mismatch",
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterable
 from functools import lru_cache
 from types import ModuleType
@@ -33,8 +34,7 @@ NUMPY_NAMES = frozenset(
     }
 )
 
-# What protocols below 3 call two modules of today.
-_RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+_LAST_PROTOCOL_OF_PYTHON_2 = 2
 
 
 def normalise(allow: Any) -> tuple[str, ...] | None:
@@ -44,19 +44,21 @@ def normalise(allow: Any) -> tuple[str, ...] | None:
     if isinstance(allow, str):
         # A string is also an iterable of characters: only the preset may stand alone.
         if allow != NUMPY_PRESET:
-            raise invalid(f"allow={allow!r} is no preset; write allow=[{allow!r}], or allow='numpy'")
+            raise invalid(
+                f"allow={shown(allow)} is no preset; write allow=[{shown(allow)}], or allow='numpy'"
+            )
         return (allow,)
     names = list(allow) if isinstance(allow, Iterable) else [allow]
     for name in names:
-        if name != NUMPY_PRESET and not _is_global(name):
+        if not isinstance(name, str) or (name != NUMPY_PRESET and not _is_global(name)):
             raise invalid(
                 f"allow has {shown(name)}, which is no global; write 'module.qualname', such as 'a.b.C'"
             )
     return tuple(sorted(set(names)))
 
 
-def _is_global(name: object) -> bool:
-    parts = name.split(".") if isinstance(name, str) else []
+def _is_global(name: str) -> bool:
+    parts = name.split(".")
     return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
@@ -67,11 +69,14 @@ def expand(allow: tuple[str, ...]) -> frozenset[str]:
     return (names - {NUMPY_PRESET}) | NUMPY_NAMES if NUMPY_PRESET in names else names
 
 
-def full_name(module: object, name: object) -> str:
+def full_name(module: object, name: object, protocol: int) -> str:
     """A pickle's two strings as one name of today's Python."""
     if type(module) is not str or type(name) is not str:
         raise CodecError("a pickle names a global by something other than two strings", kind="decode")
-    return f"{_RENAMED_MODULES.get(module, module)}.{name}"
+    if protocol <= _LAST_PROTOCOL_OF_PYTHON_2:
+        # Python 3 writes its own names in these as Python 2 had them, and reads them back by the same tables.
+        module, name = NAME_MAPPING.get((module, name)) or (IMPORT_MAPPING.get(module, module), name)
+    return f"{module}.{name}"
 
 
 @lru_cache(maxsize=4096)

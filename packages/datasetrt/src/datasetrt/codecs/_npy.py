@@ -15,7 +15,7 @@ import numpy.lib.format
 import numpy.typing as npt
 
 from datasetrt.errors import CodecError
-from datasetrt.wording import a_type
+from datasetrt.wording import a_type, reason
 
 from ._arrays import CURE, MAX_DIMS, aligned_empty, check_shape, check_values, refused, show
 from ._base import PayloadBatch, byte_view, decode_error, encode_error
@@ -38,8 +38,9 @@ class Npy:
     """One numpy array, as a ``.npy`` file.
 
     Unpacking copies nothing: the array is a view of the payload, as writable as its buffer is, and its items
-    begin on a 64-byte boundary from the payload's first byte. Shape, dtype, byte order and Fortran order come
-    back. Objects, array subclasses (which would lose what they add) and dtypes of other packages are refused.
+    begin on a 64-byte boundary from the payload's first byte. Shape, dtype (but for its ``metadata``), byte
+    order and Fortran order come back. Objects, array subclasses (which would lose what they add) and dtypes
+    of other packages are refused.
 
     Example:
         >>> import datasetrt as drt, numpy as np
@@ -148,7 +149,10 @@ class Npy:
         differing = np.flatnonzero((rows[:, :start] != rows[0, :start]).any(axis=1))
         if len(differing):
             raise _differ(f"the header of payload {differing[0]} differs from that of payload 0")
-        out = aligned_empty((len(rows), *first.shape), first.dtype)
+        try:
+            out = aligned_empty((len(rows), *first.shape), first.dtype)
+        except ValueError as error:  # Without items, but of lengths that NumPy cannot multiply by one more.
+            raise _differ(reason(error)) from error
         out[...] = np.ndarray(out.shape, first.dtype, rows, start, strides=(rows.strides[0], *first.strides))
         check_values(out)
         return out

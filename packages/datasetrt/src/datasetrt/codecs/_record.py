@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from datasetrt.checks import MOST_COLUMNS, has_masked, has_nulls
+from datasetrt.checks import MOST_COLUMNS, has_masked, has_nulls, is_table
 from datasetrt.errors import CodecError
-from datasetrt.wording import a_type, reason, shown
+from datasetrt.wording import a_type, reason, shorten, shown
 
 from ._arrays import aligned_empty, check_values, show
-from ._base import PayloadBatch, SplitBatch, byte_view
+from ._base import PayloadBatch, SplitBatch, byte_view, encode_error
 from ._record_layout import Field, cuts, place, record_dtype
 
 if TYPE_CHECKING:
@@ -131,11 +132,21 @@ class Record:
         """
         if not isinstance(obj, Mapping):
             raise _unfit(f"{a_type(obj)} is not a mapping of fields; give a dict")
+        try:
+            return self._packed(obj)
+        except CodecError:
+            raise
+        except Exception as error:
+            # What a value's own code raises: its __array__, its items.
+            raise encode_error("record", obj, error) from error
+
+    def _packed(self, obj: Mapping[str, npt.ArrayLike]) -> bytes:
         missing = [field.name for field in self._fields if field.name not in obj]
         unknown = [name for name in obj if name not in (self._dtype.names or ())]
         if missing or unknown:
             raise _unfit(
-                f"missing fields {missing}, unknown fields {unknown}; give exactly those of {self.name}"
+                f"missing fields {shown(missing, 200)}, unknown fields {shown(unknown, 200)}; "
+                f"give exactly those of {shorten(self.name, 200)}"
             )
         payload = bytearray(self.size)
         for field in self._fields:
@@ -220,8 +231,8 @@ class Record:
     def _other_size(self, size: int, position: int | None, sample_id: int | None) -> CodecError:
         where = "" if position is None else f" {position} of the batch"
         return CodecError(
-            f"record: payload{where} has {size} bytes, but {self.name} takes {self.size}; decode with the "
-            "codec that the data was written with",
+            f"record: payload{where} has {size} bytes, but {shorten(self.name, 200)} takes {self.size}; "
+            "decode with the codec that the data was written with",
             kind="layout",
             sample_id=sample_id,
         )
@@ -255,10 +266,7 @@ def _unfit(what: str) -> CodecError:
 def _fitting(field: Field, value: Any) -> npt.NDArray[Any]:
     """The value as an array that its field takes without loss."""
     where = f"field {field.spelling}"
-    if isinstance(value, np.ma.MaskedArray) or has_masked(value):
-        raise _unfit(f"{where}: the value is {a_type(value)}, whose mask would be lost; fill it")
-    if has_nulls(value):
-        raise _unfit(f"{where}: the value is {a_type(value)} with nulls, which would be numbers; fill them")
+    _check_missing(where, value, len(field.shape))
     if field.dtype.kind == "S":
         _check_ends(where, value, len(field.shape))
     # NumPy alone would make floats of large ints in a list, ints of bools, and text of what is beside text.
@@ -338,6 +346,20 @@ def _check_items(where: str, field: Field, exact: npt.NDArray[Any]) -> None:
         if field.dtype.kind in "fc" and isinstance(item, int | np.integer) and not _is_float(int(item)):
             raise _unfit(f"{where}: the value has {shown(item)}, which no float is; give floats")
         _check_ends(where, item, 0)
+
+
+def _check_missing(where: str, value: Any, depth: int) -> None:
+    """Refuse what NumPy would make numbers of: masked values, and nulls of other libraries' columns."""
+    if has_masked(value) or ("numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)):
+        raise _unfit(f"{where}: the value is {a_type(value)}, whose mask would be lost; fill it")
+    if is_table(value):
+        raise _unfit(f"{where}: the value is {a_type(value)}, a table; give an array")
+    if has_nulls(value):
+        raise _unfit(f"{where}: the value is {a_type(value)} with nulls, which would be numbers; fill them")
+    if depth and not isinstance(value, str | bytes) and isinstance(value, Sequence):
+        for item in value:
+            if type(item) not in (int, float):
+                _check_missing(where, item, depth - 1)
 
 
 def _check_ends(where: str, value: Any, depth: int) -> None:

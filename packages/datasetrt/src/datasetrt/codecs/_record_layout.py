@@ -106,7 +106,8 @@ def _dtype(name: str, spec: Any) -> np.dtype[Any]:
     try:
         # None would mean float64 to numpy.
         dtype = np.dtype("V") if spec is None else np.dtype(spec)
-    except (TypeError, ValueError) as error:
+    except Exception as error:
+        # NumPy writes out what it does not know, and that object's own code may raise anything.
         raise invalid(
             f"field {shown(name)} has the dtype {shown(spec)}, which numpy does not know"
         ) from error

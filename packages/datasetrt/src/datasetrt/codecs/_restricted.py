@@ -71,6 +71,7 @@ class _Machine:
         "_numpy",
         "_outer",
         "_stack",
+        "_stated_protocol",
         "position",
     )
 
@@ -84,6 +85,8 @@ class _Machine:
         self._memo: dict[int, Any] = {}
         # What may be called: by identity, the object (so that its identity stays its own) and the call.
         self._globals: dict[int, tuple[object, Callable[..., Any] | None]] = {}
+        # Protocol 0 does not state itself.
+        self._stated_protocol = 0
         self._nesting = Nesting()
         self._numpy = NumpyBuilder(self._nesting, len(data) + sum(len(buffer) for buffer in buffers))
 
@@ -172,6 +175,7 @@ class _Machine:
         protocol = self._number(1)
         if protocol > 5:
             raise self._damaged(f"protocol {protocol} is newer than 5; upgrade datasetrt")
+        self._stated_protocol = protocol
 
     def _int_line(self) -> None:
         line = self._line()
@@ -299,7 +303,7 @@ class _Machine:
     # Globals and calls.
 
     def _global(self, module: object, name: object) -> None:
-        full = full_name(module, name)
+        full = full_name(module, name, self._stated_protocol)
         if full not in self._allowed:
             raise refused_global(full)
         if full in NUMPY_GLOBALS:

@@ -205,4 +205,5 @@ def _adapter(kind: Any, config: Any) -> TypeAdapter[Any]:
 
 
 def _type_name(kind: Any) -> str:
-    return getattr(kind, "__qualname__", None) or shown(kind)
+    name = getattr(kind, "__qualname__", None)
+    return shorten(name) if isinstance(name, str) else shown(kind)
