@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 use pyo3_arrow::PyRecordBatch;
 
-use crate::error::{OrRaise as _, invalid, repr};
+use crate::error::{OrRaise as _, invalid, reason, repr, shorten};
 use crate::info::{BatchInfo, Members};
 use crate::input;
 use crate::metadata::{self, Lazy};
@@ -334,17 +334,18 @@ impl SampleBatch {
         let refused = |what: String| invalid(py, format!("as_array: {what}"));
         let numpy = py.import("numpy")?;
         let dtype = numpy.call_method1("dtype", (dtype,)).map_err(|e| {
-            refused(format!("there is no such dtype ({}); give one such as 'float32'", e.value(py)))
+            refused(format!("there is no such dtype ({}); give one such as 'float32'", reason(py, &e)))
         })?;
         if dtype.getattr("hasobject")?.extract()? {
             return Err(refused(
                 "bytes cannot become Python objects; choose a plain dtype, or decode with a codec".into(),
             ));
         }
+        let given = shape.as_ref().map_or_else(|| "()".to_owned(), repr);
         let shape: Vec<usize> = match shape {
             None => Vec::new(),
             Some(shape) => shape.extract().map_err(|_| {
-                refused(format!("shape {} is no tuple of sizes; give one such as (28, 28)", repr(&shape)))
+                refused(format!("shape {given} is no tuple of sizes; give one such as (28, 28)"))
             })?,
         };
         let length = self.payloads.one_length().map_err(|(a, b)| {
@@ -357,7 +358,8 @@ impl SampleBatch {
         if wanted != Some(length) && !self.places.rows.is_empty() {
             let needed = wanted.map_or_else(|| "too many".to_owned(), |n| n.to_string());
             return Err(refused(format!(
-                "payloads have {length} bytes, dtype {dtype} of shape {shape:?} needs {needed}; give those that were packed"
+                "payloads have {length} bytes, dtype {} of shape {given} needs {needed}; give those that were packed",
+                shorten(&dtype.str()?)
             )));
         }
         let full: Vec<usize> = std::iter::once(self.places.rows.len()).chain(shape).collect();
@@ -368,7 +370,7 @@ impl SampleBatch {
             flat.and_then(|flat| flat.call_method1("reshape", (full,)))
         };
         made.map_err(|e| {
-            refused(format!("NumPy refuses it ({}); choose another dtype or shape", e.value(py)))
+            refused(format!("NumPy refuses it ({}); choose another dtype or shape", reason(py, &e)))
         })
     }
 

@@ -60,21 +60,29 @@ impl<T> OrRaise<T> for datasetrt_core::Result<T> {
     }
 }
 
-/// A value in a message takes about this many characters.
-const SHOWN_CHARACTERS: usize = 80;
-
-/// The bounded text of any object for a message; objects whose `repr` fails have one all the same.
+/// An object as a message has it: on one line, of bounded length, whatever its `repr` does.
 pub(crate) fn repr(value: &Bound<'_, PyAny>) -> String {
-    let text = value.repr().and_then(|text: Bound<'_, PyString>| text.to_str().map(str::to_owned));
-    let text = text.unwrap_or_else(|_| "<unprintable>".to_owned());
-    match text.char_indices().nth(SHOWN_CHARACTERS) {
-        None => text,
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-    }
+    worded("shown", value)
+}
+
+/// A foreign exception on one line.
+pub(crate) fn reason(py: Python<'_>, error: &PyErr) -> String {
+    worded("reason", error.value(py))
 }
 
 /// The name of an object's type for a message.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
-    let name = value.get_type().name().and_then(|name| name.to_str().map(str::to_owned));
-    name.unwrap_or_else(|_| "an unknown type".to_owned())
+    value.get_type().name().map_or_else(|_| "an unknown type".to_owned(), |name| shorten(&name))
+}
+
+/// Foreign text on one line, of bounded length.
+pub(crate) fn shorten(text: &Bound<'_, PyString>) -> String {
+    worded("shorten", text)
+}
+
+/// What `datasetrt.wording` makes of an object; the words of messages are in one place.
+fn worded(function: &str, value: &Bound<'_, PyAny>) -> String {
+    let wording = value.py().import("datasetrt.wording").and_then(|module| module.getattr(function));
+    let text = wording.and_then(|function| call(&function, (value,))).and_then(|text| text.extract());
+    text.unwrap_or_else(|_| "<unprintable>".to_owned())
 }
