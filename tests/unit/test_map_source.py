@@ -957,6 +957,10 @@ def raised(number: int) -> BaseException:
         return ExceptionGroup("some", [KeyError(threading.Lock()), OSError(2, "no")])
     if number == 5:
         return type("LocalError", (KeyError,), {})("only here")
+    if number == 7:
+        error = ValueError()
+        error.args = (error, [error])
+        return error
     error = ValueError("noted")
     error.add_note("mine")
     error.__notes__.append(threading.Lock())  # type: ignore[arg-type]
@@ -970,7 +974,7 @@ def raises_number(number: int) -> None:
         raise raised(number) from cause
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(8))
 def test_exceptions_of_workers_keep_their_class_and_cause(number: int) -> None:
     expected = raised(number)
     kind = KeyError if number == 5 else type(expected)

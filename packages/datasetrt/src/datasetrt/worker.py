@@ -173,7 +173,10 @@ def _portable(error: BaseException) -> bytes:
     # An exception whose __init__ takes other arguments than its args fails only when it is unpickled.
     packed = _survives(error, kind)
     if packed is None:
-        args = tuple(map(_sendable, error.args))
+        try:
+            args = tuple(map(_sendable, error.args))
+        except RecursionError:  # They lead to itself.
+            args = (reason(error),)
         packed = _survives(_Bare(kind, args, _attributes(error)), kind)
     if packed is None:
         # The class itself is known in this process alone: the nearest one that is known elsewhere.
