@@ -24,8 +24,9 @@ from .wording import note, reason, shorten, shown
 
 #: Samples of this many bytes are sent without waiting for the end of the chunk.
 PART_BYTES = 1 << 20
-#: So many exceptions of a chain of causes are sent.
+#: So many exceptions of a chain of causes are sent, and so many within each other.
 MOST_CAUSES = 8
+MOST_NESTED = 4
 #: What a sample without payload and metadata counts for, so that empty ones are bounded too.
 SAMPLE_BYTES = 64
 
@@ -167,16 +168,16 @@ def _bare(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str,
     return error
 
 
-def _portable(error: BaseException) -> bytes:
-    """The exception pickled; where it does not survive that, what of it does."""
+def _portable(error: BaseException, depth: int = 0) -> bytes:
+    """The exception pickled; where it does not survive that, what of it does.
+
+    ``depth`` counts the exceptions around it, which may lead back to themselves.
+    """
     kind = type(error)
     # An exception whose __init__ takes other arguments than its args fails only when it is unpickled.
     packed = _survives(error, kind)
     if packed is None:
-        try:
-            args = tuple(map(_sendable, error.args))
-        except RecursionError:  # They lead to itself.
-            args = (reason(error),)
+        args = tuple(_sendable(argument, depth) for argument in error.args)
         packed = _survives(_Bare(kind, args, _attributes(error)), kind)
     if packed is None:
         # The class itself is known in this process alone: the nearest one that is known elsewhere.
@@ -210,12 +211,12 @@ def _attributes(error: BaseException) -> dict[str, Any]:
     return kept
 
 
-def _sendable(value: object) -> object:
+def _sendable(value: object, depth: int) -> object:
     """An argument of an exception, or the text of one that cannot be sent."""
-    if isinstance(value, BaseException):
-        return pickle.loads(_portable(value))
-    if isinstance(value, list):
-        return [_sendable(item) for item in value]
+    if isinstance(value, BaseException) and depth < MOST_NESTED:
+        return pickle.loads(_portable(value, depth + 1))
+    if isinstance(value, list) and depth < MOST_NESTED:
+        return [_sendable(item, depth + 1) for item in value]
     return value if _survives(value, object) is not None else shown(value, 200)
 
 
