@@ -851,7 +851,7 @@ def on_alarm(number, frame):
 
 def work(item):
     # Handlers of the parent hold in a forked worker, as they do in any forked process.
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
     try:
         time.sleep(20 if item == 3 else 0)
         data = b"quick"
