@@ -935,6 +935,23 @@ class FrozenError(ValueError):
     lock: Any
 
 
+class FetchError(Exception):
+    """Unpickled by its args, it says something else."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"cannot fetch {url}")
+        self.url = url
+
+
+class DefaultsError(Exception):
+    def __init__(self, path: str = "default", code: int = 1) -> None:
+        super().__init__(f"{path}: {code}")
+
+
+class WrapError(Exception):
+    pass
+
+
 class KeywordsError(ValueError):
     def __new__(cls, *, path: str) -> Self:
         return super().__new__(cls, path)
@@ -957,6 +974,12 @@ def raised(number: int) -> BaseException:
         return ExceptionGroup("some", [KeyError(threading.Lock()), OSError(2, "no")])
     if number == 5:
         return type("LocalError", (KeyError,), {})("only here")
+    if number == 8:
+        return FetchError("/p")
+    if number == 9:
+        return DefaultsError("/p", 7)
+    if number == 10:
+        return ExceptionGroup("some", [FetchError("/p"), WrapError("in", FetchError("/p"))])
     if number == 7:
         error = ValueError()
         error.args = (error, [error])
@@ -974,7 +997,7 @@ def raises_number(number: int) -> None:
         raise raised(number) from cause
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(11))
 def test_exceptions_of_workers_keep_their_class_and_cause(number: int) -> None:
     expected = raised(number)
     kind = KeyError if number == 5 else type(expected)
@@ -995,6 +1018,15 @@ def test_exceptions_of_workers_keep_their_class_and_cause(number: int) -> None:
         assert "LocalError" in str(found)
     if number == 6:
         assert found.__notes__[0] == "mine"
+    if number in (8, 9):
+        assert (found.args, str(found)) == (expected.args, str(expected))
+    if number == 10:
+        assert isinstance(found, ExceptionGroup)
+        first, second = found.exceptions
+        assert isinstance(first, FetchError)
+        assert (str(first), first.url) == ("cannot fetch /p", "/p")
+        assert isinstance(second, WrapError)
+        assert isinstance(second.args[1], FetchError)
 
 
 def imports_late(item: int) -> None:

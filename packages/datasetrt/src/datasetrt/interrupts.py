@@ -30,8 +30,9 @@ _outside: _Outside | None = None
 def forking() -> Generator[None]:
     """Within the block a child may be forked; what a handler raised in a hook of the fork is raised after it.
 
-    Handlers stay as they are. Ctrl-C is not for a child that has not said yet what it does with it: it is put
-    off for this thread, and the child calls :func:`in_child`.
+    Handlers stay as they are. Signals that have one are not for a child that has not said yet what it does
+    with them, and not for a parent that does not know its child yet: they are put off for this thread, and
+    the child calls :func:`in_child`.
     """
     global _outside
     if threading.current_thread() is not threading.main_thread():
@@ -50,7 +51,8 @@ def forking() -> Generator[None]:
     try:
         _outside = outside
         sys.unraisablehook = hook
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        handled = {number for number in signal.valid_signals() if callable(signal.getsignal(number))}
+        signal.pthread_sigmask(signal.SIG_BLOCK, handled)
         yield
     finally:
         sys.unraisablehook = outside.hook

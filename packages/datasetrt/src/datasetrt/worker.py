@@ -174,11 +174,10 @@ def _portable(error: BaseException, depth: int = 0) -> bytes:
     ``depth`` counts the exceptions around it, which may lead back to themselves.
     """
     kind = type(error)
-    # An exception whose __init__ takes other arguments than its args fails only when it is unpickled.
-    packed = _survives(error, kind)
+    packed = _unchanged(error)
     if packed is None:
         args = tuple(_sendable(argument, depth) for argument in error.args)
-        packed = _survives(_Bare(kind, args, _attributes(error)), kind)
+        packed = _survives(_Bare(kind, args, _attributes(error)), kind) or _survives(error, kind)
     if packed is None:
         # The class itself is known in this process alone: the nearest one that is known elsewhere.
         bases = (base for base in kind.__mro__[1:] if issubclass(base, BaseException))
@@ -186,6 +185,34 @@ def _portable(error: BaseException, depth: int = 0) -> bytes:
         known = RuntimeError if known in (Exception, BaseException) else known
         packed = _survives(_Bare(known, (reason(error),), {}), known)
     return pickle.dumps(RuntimeError(reason(error))) if packed is None else packed
+
+
+def _unchanged(error: BaseException) -> bytes | None:
+    """The exception pickled, if that alone gives it back: its __init__ may take other arguments."""
+    for argument in error.args:
+        within = argument if isinstance(argument, list) else [argument]
+        if any(isinstance(each, BaseException) for each in within):
+            return None  # It may be changed by that.
+    packed = _survives(error, type(error))
+    if packed is None:
+        return None
+    again = pickle.loads(packed)
+    same = _told(again) == _told(error) and vars(again).keys() >= vars(error).keys()
+    return packed if same else None
+
+
+def _told(error: BaseException) -> tuple[str, str]:
+    return reason(error), shown(error.args, 1_000)
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """What a pickle gives, within another one."""
+
+    packed: bytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (self.packed,)
 
 
 def _builtin(kind: type[BaseException]) -> type[BaseException]:
@@ -214,7 +241,7 @@ def _attributes(error: BaseException) -> dict[str, Any]:
 def _sendable(value: object, depth: int) -> object:
     """An argument of an exception, or the text of one that cannot be sent."""
     if isinstance(value, BaseException) and depth < MOST_NESTED:
-        return pickle.loads(_portable(value, depth + 1))
+        return _Packed(_portable(value, depth + 1))
     if isinstance(value, list) and depth < MOST_NESTED:
         return [_sendable(item, depth + 1) for item in value]
     return value if _survives(value, object) is not None else shown(value, 200)

@@ -34,9 +34,10 @@ class Pickle:
         trust: Read with `pickle` itself.
         allow: ``"numpy"`` for arrays, dtypes and NumPy scalars, or a list of exact globals, such as
             ``["numpy", "mine.Box"]``.
-        protocol: Pickle protocol to write, 0 to 5. Every protocol is read. With ``allow``, sets of protocols
-            below 4 and bytearrays of protocols below 5 have to be allowed as ``builtins.set``,
-            ``builtins.frozenset`` and ``builtins.bytearray``, which they name there.
+        protocol: Pickle protocol to write, 0 to 5. Every protocol is read. With ``allow``, what older ones
+            name has to be allowed, too: sets below 4 and bytearrays below 5 as ``builtins.set``,
+            ``builtins.frozenset`` and ``builtins.bytearray``, most objects below 2 with
+            ``copyreg._reconstructor`` and ``builtins.object``.
 
     Raises:
         InvalidInputError: Both ``trust`` and ``allow``, an ``allow`` that is no list of globals, another
