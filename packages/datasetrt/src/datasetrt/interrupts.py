@@ -1,74 +1,65 @@
-"""What the handlers of signals raise while a process is forked.
+"""Handlers of signals, kept out of what they must not interrupt.
 
-CPython runs the hooks of other modules in the midst of a fork, such as that of :mod:`logging`. What is raised
-in them goes to :func:`sys.unraisablehook` and no further, also what the handler of a signal raises that comes
-just then: a Ctrl-C would be lost.
+What the handler of a signal raises while a process is forked can be lost, or lose the child: CPython runs
+hooks of other modules in the midst of a fork and drops what is raised in them, and :mod:`multiprocessing`
+knows its child some lines after the fork. Handlers run in the main thread alone, so another thread forks.
 """
 
 from __future__ import annotations
 
 import signal
-import sys
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+
+#: A thread that was started runs within this time.
+_BEGINS_WITHIN_SECONDS = 1.0
 
 
-class _Outside(NamedTuple):
-    """What holds outside of the block."""
+def without_handlers(work: Callable[[], None]) -> None:
+    """Run ``work`` where no handler of a signal runs, to its end; then raise what it or a handler raised.
 
-    hook: Callable[[Any], Any]
-    blocked: set[signal.Signals | int]
-
-
-# For a child, which gets a copy of all this and never comes to the end of the block.
-_outside: _Outside | None = None
-
-
-@contextmanager
-def forking() -> Generator[None]:
-    """Within the block a child may be forked; what a handler raised in a hook of the fork is raised after it.
-
-    Handlers stay as they are. Signals that have one are not for a child that has not said yet what it does
-    with them, and not for a parent that does not know its child yet: they are put off for this thread, and
-    the child calls :func:`in_child`.
+    Ctrl-C is put off for a child that is forked by ``work``, until that calls :func:`in_child`: it has not
+    said yet what it does with it.
     """
-    global _outside
-    if threading.current_thread() is not threading.main_thread():
-        # Handlers run in the main thread alone.
-        yield
-        return
-    lost: list[BaseException] = []
-    outside = _Outside(sys.unraisablehook, set(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+    raised: list[BaseException] = []
+    begun, done = threading.Event(), threading.Event()
 
-    def hook(told: Any) -> None:
-        if raised_by_handler(told.exc_value):
-            lost.append(told.exc_value)
-        else:
-            outside.hook(told)
+    def run() -> None:
+        begun.set()
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            raised.append(error)
+        finally:
+            done.set()
 
     try:
-        _outside = outside
-        sys.unraisablehook = hook
-        handled = {number for number in signal.valid_signals() if callable(signal.getsignal(number))}
-        signal.pthread_sigmask(signal.SIG_BLOCK, handled)
-        yield
+        threading.Thread(target=run, name="datasetrt-fork", daemon=True).start()
+    except BaseException as error:
+        # There can be no thread; or a handler raised, and there is one.
+        if not begun.wait(_BEGINS_WITHIN_SECONDS):
+            raise
+        raised.append(error)
+    ended = False
+    while not ended:
+        try:
+            ended = done.wait()
+        except BaseException as error:  # noqa: BLE001 - a handler's; raised again below
+            raised.append(error)
+    first = raised[0] if raised else None
+    raised.clear()
+    try:
+        if first is not None:
+            raise first
     finally:
-        sys.unraisablehook = outside.hook
-        _outside = None
-        signal.pthread_sigmask(signal.SIG_SETMASK, outside.blocked)
-    if lost:
-        raise lost[0]
+        # This frame and the error would keep each other, and what they hold, until a later collection.
+        del first
 
 
 def in_child() -> None:
-    """Give a forked child what its parent has outside of the block; for when its handlers are set."""
-    global _outside
-    if _outside is not None:
-        sys.unraisablehook = _outside.hook
-        signal.pthread_sigmask(signal.SIG_SETMASK, _outside.blocked)
-        _outside = None
+    """Let Ctrl-C through in a forked child; for when it has said what it does with it."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def raised_by_handler(error: BaseException | None) -> bool:

@@ -14,7 +14,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Generator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -22,7 +21,7 @@ from typing import Any
 
 from .config import WriterConfig
 from .errors import DatasetRTError
-from .interrupts import forking
+from .interrupts import without_handlers
 from .preflight import packed_function, packed_item
 from .source import CacheInput, MapSource, item_count
 from .worker import Part, work
@@ -116,7 +115,9 @@ class _Pool:
                 target=work, args=(theirs, fn, inherited), name=f"datasetrt-worker-{number}", daemon=True
             )
             self._workers.append(_Worker(process, ours))
-            with forking() if self._method == "fork" else nullcontext():
+            if self._method == "fork":
+                without_handlers(process.start)
+            else:
                 process.start()
             # Ours alone may stay open: the end of the worker is then the end of what it sent.
             theirs.close()
