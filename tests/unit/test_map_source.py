@@ -941,6 +941,7 @@ class FetchError(Exception):
     def __init__(self, url: str) -> None:
         super().__init__(f"cannot fetch {url}")
         self.url = url
+        self.status = None
 
 
 class DefaultsError(Exception):
@@ -1018,6 +1019,8 @@ def test_exceptions_of_workers_keep_their_class_and_cause(number: int) -> None:
         assert "LocalError" in str(found)
     if number == 6:
         assert found.__notes__[0] == "mine"
+    if number == 8:
+        assert vars(found).keys() >= {"url", "status"}
     if number in (8, 9):
         assert (found.args, str(found)) == (expected.args, str(expected))
     if number == 10:

@@ -341,11 +341,11 @@ impl SampleBatch {
                 "bytes cannot become Python objects; choose a plain dtype, or decode with a codec".into(),
             ));
         }
-        let given = shape.as_ref().map_or_else(|| "()".to_owned(), repr);
-        let shape: Vec<usize> = match shape {
+        let given = || shape.as_ref().map_or_else(|| "()".to_owned(), repr);
+        let sides: Vec<usize> = match &shape {
             None => Vec::new(),
             Some(shape) => shape.extract().map_err(|_| {
-                refused(format!("shape {given} is no tuple of sizes; give one such as (28, 28)"))
+                refused(format!("shape {} is no tuple of sizes; give one such as (28, 28)", given()))
             })?,
         };
         let length = self.payloads.one_length().map_err(|(a, b)| {
@@ -354,15 +354,16 @@ impl SampleBatch {
             ))
         })?;
         let item: usize = dtype.getattr("itemsize")?.extract()?;
-        let wanted = shape.iter().try_fold(item, |size, side| size.checked_mul(*side));
+        let wanted = sides.iter().try_fold(item, |size, side| size.checked_mul(*side));
         if wanted != Some(length) && !self.places.rows.is_empty() {
             let needed = wanted.map_or_else(|| "too many".to_owned(), |n| n.to_string());
             return Err(refused(format!(
-                "payloads have {length} bytes, dtype {} of shape {given} needs {needed}; give those that were packed",
-                shorten(&dtype.str()?)
+                "payloads have {length} bytes, dtype {} of shape {} needs {needed}; give those that were packed",
+                shorten(&dtype.str()?),
+                given()
             )));
         }
-        let full: Vec<usize> = std::iter::once(self.places.rows.len()).chain(shape).collect();
+        let full: Vec<usize> = std::iter::once(self.places.rows.len()).chain(sides).collect();
         let made = if length == 0 || self.places.rows.is_empty() {
             numpy.call_method1("zeros", (full, dtype))
         } else {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -40,6 +40,29 @@ def as_index(value: object) -> int | None:
         return operator.index(value)
     except TypeError:  # An array has the method, and refuses when it is called.
         return None
+
+
+def whole_numbers(
+    what: str, values: Iterable[Any], low: int, high: int, outside: Callable[[int], Exception]
+) -> list[int]:
+    """``values`` as ints of ``[low, high)``: NumPy would make numbers of bools, and floats of large numbers.
+
+    Raises:
+        InvalidInputError: One is no whole number.
+        Exception: What ``outside`` makes of the first that is not within.
+    """
+    numbers = []
+    for place, value in enumerate(values):
+        # The usual case is told by its type alone.
+        number = value if type(value) is int else as_index(value)
+        if number is None:
+            raise invalid(
+                f"{what} have {shown(value)}, {a_type(value)}, at place {place}; give whole numbers"
+            )
+        if not low <= number < high:
+            raise outside(number)
+        numbers.append(number)
+    return numbers
 
 
 def any_int(what: str, value: object) -> int:
@@ -169,8 +192,8 @@ def has_masked(values: object, depth: int = 64) -> bool:
 
 
 def has_nulls(values: object) -> bool:
-    """Whether a column of another library lacks values, which NumPy would make numbers of."""
-    if not _is_arrow(values) or is_table(values):
+    """Whether a column of another library, no table, lacks values, which NumPy would make numbers of."""
+    if not _is_arrow(values):
         return False
     count = getattr(values, "null_count", 0)
     # An attribute in pyarrow, a method in Polars.

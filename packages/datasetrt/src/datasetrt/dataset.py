@@ -21,7 +21,7 @@ from .reports import AuditReport, CacheInfo, CacheReport, Problem, VerifyReport
 from .sampler import Sampler, Sequential
 from .table import exportable, row_numbers, weights_of
 from .transform import Assembly, Drawn, assembly
-from .wording import a_type, shown
+from .wording import a_type, shorten, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -291,7 +291,7 @@ class CachedDataset(Loadable[T_co]):
             raise
         except (TypeError, ValueError) as error:
             # No code of the user runs in there: these say that Arrow cannot take the table.
-            reason = " ".join(str(error).split())
+            reason = shorten(str(error), 300)
             raise invalid(
                 f"the metadata table, {a_type(frame)}, cannot be read as an Arrow table ({reason}); "
                 "give a Polars DataFrame"

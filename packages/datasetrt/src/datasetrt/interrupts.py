@@ -62,13 +62,13 @@ def in_child() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def raised_by_handler(error: BaseException | None) -> bool:
+def raised_by_handler(error: BaseException) -> bool:
     """Whether the handler of a signal raised it: a Ctrl-C, or what passed through a handler in Python."""
     if isinstance(error, KeyboardInterrupt):
         return True
     handlers = map(signal.getsignal, signal.valid_signals())
     codes = {getattr(handler, "__code__", None) for handler in handlers} - {None}
-    trace = None if error is None else error.__traceback__
+    trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code in codes:
             return True

@@ -256,12 +256,13 @@ class _Pool:
             # A second Ctrl-C, say: they end all the same.
             self._stop(0.0)
             raise
-        # Chunks and workers name each other, and a failure may keep both: what multiprocessing does when it
-        # lets go of a process would then run in a later collection, which drops what a handler raises in it.
-        for worker in self._workers:
-            worker.chunks.clear()
-        self._workers.clear()
-        self._chunks.clear()
+        finally:
+            # Chunks and workers name each other, and a failure may keep both: what multiprocessing does when
+            # it lets go of a process would run in a later collection, which drops what a handler raises then.
+            for worker in self._workers:
+                worker.chunks.clear()
+            self._workers.clear()
+            self._chunks.clear()
 
     def _stop(self, patience_seconds: float) -> None:
         for worker in self._workers:

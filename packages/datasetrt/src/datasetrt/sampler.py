@@ -6,15 +6,15 @@ The orders are computed by the native module; ``docs/sampling.md`` defines them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ._core import Order
-from .checks import COUNTABLE, WORD, as_index, choice, count, flag, invalid, refuse_masked, whole
+from .checks import COUNTABLE, WORD, choice, count, flag, invalid, refuse_masked, whole, whole_numbers
 from .errors import SampleIndexError
 from .wording import a_type, shown
 
@@ -176,8 +176,7 @@ def _order_of(ds: CachedDataset[Any], sampler: Sampler) -> Order:
 def _positions(positions: npt.ArrayLike, length: int) -> npt.NDArray[np.int64]:
     refuse_masked("positions", positions)
     if isinstance(positions, list | tuple):
-        # NumPy would make numbers of bools, and objects or floats of numbers beyond 64 bits.
-        positions = _whole_numbers(positions, length)
+        positions = whole_numbers("positions", positions, 0, length, partial(_no_position, length=length))
     try:
         found = np.asarray(positions)
     except ValueError as error:  # lists of different lengths
@@ -191,21 +190,6 @@ def _positions(positions: npt.ArrayLike, length: int) -> npt.NDArray[np.int64]:
     if found.min() < 0 or found.max() >= length:
         raise _no_position(int(found.min() if found.min() < 0 else found.max()), length)
     return found.astype(np.int64)
-
-
-def _whole_numbers(positions: Sequence[Any], length: int) -> list[int]:
-    numbers = []
-    for place, position in enumerate(positions):
-        number = as_index(position)
-        if number is None:
-            raise invalid(
-                f"positions have {shown(position)}, {a_type(position)}, at place {place}; "
-                "give whole numbers, of shape (n,)"
-            )
-        if not 0 <= number < length:
-            raise _no_position(number, length)
-        numbers.append(number)
-    return numbers
 
 
 def _no_position(wrong: int, length: int) -> SampleIndexError:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from .checks import BATCH_SAMPLES, as_index, invalid, refuse_masked
+from .checks import BATCH_SAMPLES, invalid, refuse_masked, whole_numbers
 from .errors import InvalidInputError, SampleIndexError
-from .wording import a_type, shown
+from .wording import a_type, shorten, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -179,15 +180,8 @@ def _row_array(indices: Iterable[Any], length: int, most: int) -> npt.NDArray[An
     if len(rows) > most:
         raise _too_many(None, most)
     refuse_masked("indices", rows)
-    for place, row in enumerate(rows):
-        # The usual case is told by its type alone.
-        number = row if type(row) is int else as_index(row)
-        if number is None:
-            raise invalid(f"indices have {shown(row)}, {a_type(row)}, at place {place}; give whole numbers")
-        if not -length <= number < length:
-            raise no_row(number, length)
-        rows[place] = number
-    return np.array(rows, np.int64)
+    numbers = whole_numbers("indices", rows, -length, length, partial(no_row, length=length))
+    return np.array(numbers, np.int64)
 
 
 def no_row(number: int, length: int) -> SampleIndexError:
@@ -218,7 +212,7 @@ def weights_of(ds: CachedDataset[Any], weights: IntoWeights) -> npt.NDArray[np.f
     try:
         values = np.asarray(values)
     except ValueError as error:  # lists of different lengths
-        reason = " ".join(str(error).split())
+        reason = shorten(str(error), 300)
         raise invalid(f"weights are no row of numbers ({reason}); give one number a row") from error
     if isinstance(weights, list | tuple) and values.dtype.kind not in "iuf":
         # The very objects: beside text, NumPy would make text of numbers.

@@ -121,9 +121,9 @@ def _attribute(found: object, path: list[str], name: str) -> object:
 
 def refused_global(name: str) -> CodecError:
     """The error for a global that is not allowed."""
-    shown = name if len(name) <= 200 else name[:200] + "…"
+    named = name if len(name) <= 200 else name[:200] + "…"
     return CodecError(
-        f"the pickle names the global {shown!r}, which is not allowed; add it to allow=[…] if it is harmless "
+        f"the pickle names the global {named!r}, which is not allowed; add it to allow=[…] if it is harmless "
         "whatever its arguments, or use trust=True for data that you wrote yourself",
         kind="refused-global",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from datasetrt.checks import MOST_COLUMNS, has_masked, has_nulls, is_table
+from datasetrt.checks import MOST_COLUMNS, has_nulls, is_table
 from datasetrt.errors import CodecError
 from datasetrt.wording import a_type, reason, shorten, shown
 
@@ -350,7 +350,9 @@ def _check_items(where: str, field: Field, exact: npt.NDArray[Any]) -> None:
 
 def _check_missing(where: str, value: Any, depth: int) -> None:
     """Refuse what NumPy would make numbers of: masked values, and nulls of other libraries' columns."""
-    if has_masked(value) or ("numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)):
+    if type(value) is np.ndarray:
+        return
+    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         raise _unfit(f"{where}: the value is {a_type(value)}, whose mask would be lost; fill it")
     if is_table(value):
         raise _unfit(f"{where}: the value is {a_type(value)}, a table; give an array")
@@ -358,7 +360,7 @@ def _check_missing(where: str, value: Any, depth: int) -> None:
         raise _unfit(f"{where}: the value is {a_type(value)} with nulls, which would be numbers; fill them")
     if depth and not isinstance(value, str | bytes) and isinstance(value, Sequence):
         for item in value:
-            if type(item) not in (int, float):
+            if not isinstance(item, int | float | np.generic):
                 _check_missing(where, item, depth - 1)
 
 
