@@ -232,6 +232,16 @@ def test_audit_lists_payloads_that_cannot_be_followed(tmp_path: Path) -> None:
     assert run_json("audit", folder, status=1)["problems"][0]["sample_id"] == 1
 
 
+def test_audit_of_what_may_not_be_read_is_status_3(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In this process, and told rather than made so: no permission stops root.
+    refused = drt.Problem("permission-denied", "may not be read", None, None, None, None)
+    report = drt.AuditReport((), (refused,), samples=10, pickles=0)
+    monkeypatch.setattr(drt.CachedDataset, "audit", lambda *_, **__: report)
+    assert main(["audit", str(tiny_folder)]) == 3
+
+
 @pytest.mark.parametrize("command", ["info", "verify", "audit", "clean"])
 def test_every_command_has_help(command: str) -> None:
     done = run(command, "--help")

@@ -5,12 +5,13 @@
 //! with which weights. A [`sampler::Order`] maps positions to rows, and a [`stream::Stream`] reads
 //! batches in that order.
 //!
-//! Layers: `error` ← `format`, `store`, `sampler` ← `metadata` ← `read`, `write` ← `stream`.
+//! Layers: `error`, `memory` ← `format`, `store`, `sampler` ← `metadata` ← `read`, `write` ← `stream`.
 //! Reading and writing never import each other; nothing here knows Python.
 
 pub mod error;
 pub mod exec;
 pub mod format;
+mod memory;
 pub mod metadata;
 pub mod read;
 pub mod sampler;

@@ -149,7 +149,13 @@ impl View {
         Ok(View::new(py.detach(|| self.dataset.with_table(&schema, batches)).or_raise(py)?))
     }
 
-    /// The view of the table without its stored columns, from which rows were left out and nothing changed.
+    /// The columns of the table that follow from which sample a row is.
+    #[getter]
+    fn implied_columns(&self) -> Vec<&str> {
+        self.dataset.implied_columns().collect()
+    }
+
+    /// The view of the table without its implied columns, from which rows were left out and nothing changed.
     fn with_rows(&self, py: Python<'_>, stream: PyRecordBatchReader) -> PyResult<Self> {
         let (schema, batches) = batches_of(stream)?;
         Ok(View::new(py.detach(|| self.dataset.with_rows(&schema, batches)).or_raise(py)?))

@@ -4,6 +4,7 @@ use std::hash::Hasher as _;
 
 use twox_hash::{XxHash3_64, XxHash3_128};
 
+pub use super::xxh3::BlockHasher;
 use super::xxh3::{self, LongHasher};
 
 /// A BLAKE3 digest.
@@ -92,18 +93,41 @@ fn seed(identity: Identity) -> u64 {
 }
 
 /// XXH3-128 of a file, fed piece by piece.
-#[derive(Clone, Default)]
-pub struct FileHasher(XxHash3_128);
+#[derive(Default)]
+pub struct FileHasher(OfFile);
+
+#[derive(Default)]
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of one pass over a file")]
+enum OfFile {
+    #[default]
+    Unfed,
+    Library(XxHash3_128),
+    Wide(LongHasher),
+}
 
 impl FileHasher {
     /// Adds the next bytes.
     pub fn update(&mut self, data: &[u8]) {
-        self.0.write(data);
+        if let (OfFile::Unfed, false) = (&self.0, data.is_empty()) {
+            self.0 = match xxh3::worthwhile(data.len() as u64) {
+                true => OfFile::Wide(LongHasher::new(0)),
+                false => OfFile::Library(XxHash3_128::default()),
+            };
+        }
+        match &mut self.0 {
+            OfFile::Unfed => (),
+            OfFile::Library(hasher) => hasher.write(data),
+            OfFile::Wide(hasher) => hasher.update(data),
+        }
     }
 
     /// The hash of everything so far.
     pub fn finish(&self) -> u128 {
-        self.0.finish_128()
+        match &self.0 {
+            OfFile::Unfed => XxHash3_128::oneshot(&[]),
+            OfFile::Library(hasher) => hasher.finish_128(),
+            OfFile::Wide(hasher) => hasher.finish_128(),
+        }
     }
 }
 
@@ -172,6 +196,24 @@ mod tests {
                     hasher.update(part);
                 }
                 assert_eq!(hasher.finish(), whole, "{length} {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn files_have_the_hash_of_the_library_however_they_come() {
+        let bytes: Vec<u8> = (0..40_000u32).map(|n| (n * 7) as u8).collect();
+        for length in [0, 1, 1024, 8191, 8192, 8193, 16_384, 40_000] {
+            for first in [0, 1, 1024, 8192, 9000] {
+                let (first, later) = bytes[..length].split_at(length.min(first));
+                let mut hasher = FileHasher::default();
+                [first, &[], later].iter().for_each(|piece| hasher.update(piece));
+                assert_eq!(
+                    hasher.finish(),
+                    XxHash3_128::oneshot(&bytes[..length]),
+                    "{length} {}",
+                    first.len()
+                );
             }
         }
     }

@@ -1,6 +1,6 @@
-//! XXH3-64 of long inputs with 512-bit instructions; an island of unsafe code.
+//! XXH3 of long inputs with 512-bit instructions; an island of unsafe code.
 //!
-//! Verification of large payloads is paid per byte, and the library that computes every other hash here has 256-bit
+//! Verification is paid per byte, and the library that computes every other hash here has 256-bit
 //! instructions at most: half the speed (docs/decisions/0005). This is the long branch of the algorithm alone, after its
 //! specification, "XXH3 algorithm" in `doc/xxhash_spec.md` of xxHash 0.8; the library derives the secret, and is the
 //! twin in the tests.
@@ -18,9 +18,10 @@ use twox_hash::XxHash3_64;
 const STRIPE_BYTES: usize = 64;
 const BLOCK_BYTES: usize = 1024;
 const SECRET_BYTES: usize = 192;
-/// Where the secret of the last stripe, and that of the merge, begin.
+/// Where the secret of the last stripe begins, that of the merge, and that of the merge to the high half of 128 bits.
 const LAST_STRIPE_SECRET: usize = SECRET_BYTES - STRIPE_BYTES - 7;
 const MERGE_SECRET: usize = 11;
+const MERGE_SECRET_HIGH: usize = SECRET_BYTES - STRIPE_BYTES - 11;
 
 const PRIME32_1: u32 = 0x9E37_79B1;
 const PRIME32_2: u32 = 0x85EB_CA77;
@@ -37,14 +38,52 @@ type Block = [u8; BLOCK_BYTES];
 type Secret = [u8; SECRET_BYTES];
 type Accumulators = [u64; 8];
 
-/// Whether [`LongHasher`] is faster than the library, on this processor, for so many bytes.
+const FIRST_ACCUMULATORS: Accumulators = [
+    PRIME32_3 as u64,
+    PRIME64_1,
+    PRIME64_2,
+    PRIME64_3,
+    PRIME64_4,
+    PRIME32_2 as u64,
+    PRIME64_5,
+    PRIME32_1 as u64,
+];
+
+/// Whether [`LongHasher`] is faster than the library, on this processor, for so many bytes; it takes them, too.
 pub(super) fn worthwhile(bytes: u64) -> bool {
     // Below this its set-up costs what it saves.
     const LEAST_BYTES: u64 = 8 << 10;
     bytes >= LEAST_BYTES && has_wide_instructions()
 }
 
-/// XXH3-64 with a seed of more than [`BLOCK_BYTES`] bytes, fed piece by piece.
+/// XXH3-64 without a seed of many blocks, each by itself.
+#[derive(Debug)]
+pub struct BlockHasher {
+    secret: Secret,
+}
+
+impl Default for BlockHasher {
+    fn default() -> Self {
+        BlockHasher { secret: secret_of(0) }
+    }
+}
+
+impl BlockHasher {
+    /// The hash of a block of 1024 bytes.
+    pub fn hash(&self, block: &[u8; 1024]) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        if has_wide_instructions() {
+            // SAFETY: the processor has just said that it has the instructions.
+            let accumulators =
+                unsafe { wide::accumulate_only_block(&FIRST_ACCUMULATORS, &self.secret, block) };
+            let first = PRIME64_1.wrapping_mul(BLOCK_BYTES as u64);
+            return merge(&accumulators, &self.secret, MERGE_SECRET, first);
+        }
+        XxHash3_64::oneshot(block)
+    }
+}
+
+/// XXH3 with a seed of more than [`BLOCK_BYTES`] bytes, fed piece by piece.
 pub(super) struct LongHasher {
     secret: Secret,
     accumulators: Accumulators,
@@ -58,14 +97,9 @@ pub(super) struct LongHasher {
 
 impl LongHasher {
     pub(super) fn new(seed: u64) -> Self {
-        let mut secret = [0; SECRET_BYTES];
-        let derived = XxHash3_64::with_seed(seed).into_secret();
-        secret.iter_mut().zip(&*derived).for_each(|(place, byte)| *place = *byte);
-        let (two, three) = (u64::from(PRIME32_2), u64::from(PRIME32_3));
-        let one = u64::from(PRIME32_1);
         LongHasher {
-            secret,
-            accumulators: [three, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, two, PRIME64_5, one],
+            secret: secret_of(seed),
+            accumulators: FIRST_ACCUMULATORS,
             held: [0; BLOCK_BYTES],
             held_bytes: 0,
             before: [0; STRIPE_BYTES],
@@ -103,6 +137,18 @@ impl LongHasher {
     }
 
     pub(super) fn finish(&self) -> u64 {
+        merge(&self.sums(), &self.secret, MERGE_SECRET, self.total_bytes.wrapping_mul(PRIME64_1))
+    }
+
+    /// XXH3-128 of the same bytes: that it shares all but the last step is part of its specification.
+    pub(super) fn finish_128(&self) -> u128 {
+        let sums = self.sums();
+        let high = !self.total_bytes.wrapping_mul(PRIME64_2);
+        u128::from(merge(&sums, &self.secret, MERGE_SECRET_HIGH, high)) << 64 | u128::from(self.finish())
+    }
+
+    /// The accumulators after all bytes.
+    fn sums(&self) -> Accumulators {
         let mut accumulators = self.accumulators;
         let held = &self.held[..self.held_bytes];
         let followed = &held[..held.len().saturating_sub(1)];
@@ -116,15 +162,27 @@ impl LongHasher {
         let mut last = [0; STRIPE_BYTES];
         last.copy_from_slice(&ends[tail.len()..][..STRIPE_BYTES]);
         accumulate(&mut accumulators, &last, words(&self.secret, LAST_STRIPE_SECRET));
-        let keys = words(&self.secret, MERGE_SECRET);
-        let pairs = accumulators.as_chunks().0.iter().zip(keys.as_chunks().0);
-        let merged = pairs.fold(self.total_bytes.wrapping_mul(PRIME64_1), |sum, ([a, b], [key_a, key_b])| {
-            let product = u128::from(a ^ key_a) * u128::from(b ^ key_b);
-            sum.wrapping_add(product as u64 ^ (product >> 64) as u64)
-        });
-        let mixed = (merged ^ (merged >> 37)).wrapping_mul(PRIME_MX1);
-        mixed ^ (mixed >> 32)
+        accumulators
     }
+}
+
+fn secret_of(seed: u64) -> Secret {
+    let mut secret = [0; SECRET_BYTES];
+    let derived = XxHash3_64::with_seed(seed).into_secret();
+    secret.iter_mut().zip(&*derived).for_each(|(place, byte)| *place = *byte);
+    secret
+}
+
+/// The hash that sums over all bytes end in.
+fn merge(accumulators: &Accumulators, secret: &Secret, secret_at: usize, first: u64) -> u64 {
+    let keys = words(secret, secret_at);
+    let pairs = accumulators.as_chunks().0.iter().zip(keys.as_chunks().0);
+    let merged = pairs.fold(first, |sum, ([a, b], [key_a, key_b])| {
+        let product = u128::from(a ^ key_a) * u128::from(b ^ key_b);
+        sum.wrapping_add(product as u64 ^ (product >> 64) as u64)
+    });
+    let mixed = (merged ^ (merged >> 37)).wrapping_mul(PRIME_MX1);
+    mixed ^ (mixed >> 32)
 }
 
 /// Eight little-endian words of the secret.
@@ -191,7 +249,7 @@ mod wide {
         _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
     };
 
-    use super::{Accumulators, Block, PRIME32_1, STRIPE_BYTES, Secret};
+    use super::{Accumulators, BLOCK_BYTES, Block, LAST_STRIPE_SECRET, PRIME32_1, STRIPE_BYTES, Secret};
 
     #[target_feature(enable = "avx512f")]
     pub(super) fn accumulate_blocks(accumulators: &mut Accumulators, secret: &Secret, blocks: &[Block]) {
@@ -227,6 +285,32 @@ mod wide {
         unsafe { _mm512_storeu_si512(accumulators.as_mut_ptr().cast(), sums) }
     }
 
+    /// Of a block that nothing precedes and nothing follows.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn accumulate_only_block(
+        accumulators: &Accumulators,
+        secret: &Secret,
+        block: &Block,
+    ) -> Accumulators {
+        // SAFETY: eight words of eight bytes lie there, and the instruction asks for no alignment.
+        let mut sums = unsafe { _mm512_loadu_si512(accumulators.as_ptr().cast()) };
+        let mut swapped_sums = _mm512_setzero_si512();
+        for stripe in 0..BLOCK_BYTES / STRIPE_BYTES {
+            let key_at =
+                if stripe == BLOCK_BYTES / STRIPE_BYTES - 1 { LAST_STRIPE_SECRET } else { 8 * stripe };
+            let data = load(block, stripe * STRIPE_BYTES);
+            let mixed = _mm512_xor_si512(data, load(secret, key_at));
+            let product = _mm512_mul_epu32(mixed, _mm512_srli_epi64::<32>(mixed));
+            sums = _mm512_add_epi64(sums, product);
+            swapped_sums = _mm512_add_epi64(swapped_sums, _mm512_shuffle_epi32::<0b01_00_11_10>(data));
+        }
+        sums = _mm512_add_epi64(sums, swapped_sums);
+        let mut found = [0; 8];
+        // SAFETY: as above.
+        unsafe { _mm512_storeu_si512(found.as_mut_ptr().cast(), sums) }
+        found
+    }
+
     /// The 64 bytes from `at`.
     #[target_feature(enable = "avx512f")]
     fn load(bytes: &[u8], at: usize) -> __m512i {
@@ -239,6 +323,7 @@ mod wide {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use twox_hash::XxHash3_128;
 
     use super::*;
 
@@ -246,22 +331,32 @@ mod tests {
         (0..count as u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u8).collect()
     }
 
-    fn in_pieces(seed: u64, data: &[u8], piece_bytes: usize) -> u64 {
+    fn in_pieces(seed: u64, data: &[u8], piece_bytes: usize) -> (u64, u128) {
         let mut hasher = LongHasher::new(seed);
         data.chunks(piece_bytes).for_each(|piece| hasher.update(piece));
-        hasher.finish()
+        (hasher.finish(), hasher.finish_128())
+    }
+
+    fn of_library(seed: u64, data: &[u8]) -> (u64, u128) {
+        (XxHash3_64::oneshot_with_seed(seed, data), XxHash3_128::oneshot_with_seed(seed, data))
     }
 
     #[test]
     fn every_length_has_the_hash_of_the_library() {
         let data = bytes(5000);
         for length in BLOCK_BYTES + 1..data.len() {
-            let expected = XxHash3_64::oneshot_with_seed(7, &data[..length]);
+            let expected = of_library(7, &data[..length]);
             assert_eq!(in_pieces(7, &data[..length], length), expected, "{length}");
         }
     }
 
     proptest! {
+        #[test]
+        fn blocks_have_the_hash_of_the_library(block in prop::array::uniform32(any::<[u8; 32]>())) {
+            let block: Block = block.concat().try_into().unwrap();
+            prop_assert_eq!(BlockHasher::default().hash(&block), XxHash3_64::oneshot(&block));
+        }
+
         #[test]
         fn any_pieces_have_the_hash_of_the_library(
             seed: u64,
@@ -269,7 +364,7 @@ mod tests {
             piece_bytes in 1usize..5000,
         ) {
             let data = bytes(length);
-            let expected = XxHash3_64::oneshot_with_seed(seed, &data);
+            let expected = of_library(seed, &data);
             prop_assert_eq!(in_pieces(seed, &data, piece_bytes), expected);
         }
 

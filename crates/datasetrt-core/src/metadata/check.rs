@@ -37,11 +37,11 @@ impl CacheSet {
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
     ) -> Result<Selection> {
-        self.checked(schema, batches, self.columns())
+        self.checked(schema, batches, self.columns(), true)
     }
 
     /// As [`check`](Self::check), of a table without its stored columns, from which code that changes no value has left
-    /// rows out.
+    /// rows out. Where there is one cache alone, `cache_id` may be absent, too.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl CacheSet {
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
     ) -> Result<Selection> {
-        self.checked(schema, batches, &[])
+        self.checked(schema, batches, &[], self.caches().len() != 1)
     }
 
     fn checked(
@@ -59,9 +59,10 @@ impl CacheSet {
         schema: &Schema,
         batches: impl IntoIterator<Item = Result<RecordBatch>>,
         stored: &[UnifiedColumn],
+        cache_id_needed: bool,
     ) -> Result<Selection> {
         let schema = without_dictionaries(schema);
-        let mut check = Check::new(self, &schema, stored)?;
+        let mut check = Check::new(self, &schema, stored, cache_id_needed)?;
         for batch in batches {
             check.batch(&schema, &decoded(&schema, batch?)?)?;
         }
@@ -71,7 +72,8 @@ impl CacheSet {
 
 /// Where the columns of the table are.
 struct Layout {
-    cache_id: usize,
+    /// None where all rows are of the only cache.
+    cache_id: Option<usize>,
     sample_id: usize,
     weight: Option<usize>,
     /// One for each stored column.
@@ -79,6 +81,9 @@ struct Layout {
     extra: Vec<usize>,
     extra_schema: SchemaRef,
 }
+
+/// A cache: its number, its rows and the first of them among the global ones.
+type Owner = (usize, u64, u64);
 
 struct Check<'a> {
     set: &'a CacheSet,
@@ -94,12 +99,17 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn new(set: &'a CacheSet, schema: &Schema, stored: &'a [UnifiedColumn]) -> Result<Self> {
+    fn new(
+        set: &'a CacheSet,
+        schema: &Schema,
+        stored: &'a [UnifiedColumn],
+        cache_id_needed: bool,
+    ) -> Result<Self> {
         let ids = set.caches().iter().map(|cache| cache.cache_id());
         Ok(Check {
             set,
             stored,
-            layout: Layout::new(stored, schema)?,
+            layout: Layout::new(stored, schema, cache_id_needed)?,
             cache_numbers: ids.enumerate().map(|(number, id)| (id, number)).collect(),
             tables: Tables::default(),
             rows_seen: 0,
@@ -172,37 +182,45 @@ impl<'a> Check<'a> {
 
     /// The global rows that `(cache_id, sample_id)` name.
     fn globals(&self, slice: &RecordBatch) -> Result<Vec<u64>> {
-        let cache_ids = column(slice, self.layout.cache_id)?;
-        let cache_ids = cast(cache_ids, &DataType::Utf8View).map_err(unusable)?;
-        let cache_ids = cache_ids.as_string_view();
         let original = column(slice, self.layout.sample_id)?;
         // An unsigned id beyond int64 becomes null here, and is refused below.
         let sample_ids = cast(original, &DataType::Int64).map_err(unusable)?;
         let sample_ids = sample_ids.as_primitive::<Int64Type>();
         let mut globals = Vec::with_capacity(slice.num_rows());
-        // Neighbours mostly have one view: the same bytes, and not only equal ones.
-        let mut last = None;
-        for (row, (view, sample)) in cache_ids.views().iter().zip(sample_ids).enumerate() {
-            if cache_ids.is_null(row) {
-                return Err(self.null(row, "cache_id"));
-            }
-            let (cache, rows, base) = match last {
-                Some((known, owner)) if known == *view => owner,
-                _ => self.owner(row, cache_ids.value(row))?,
-            };
-            last = Some((*view, (cache, rows, base)));
+        let mut name = |row: usize, sample: Option<i64>, (cache, rows, base): Owner| {
             let within = sample.and_then(|sample| u64::try_from(sample).ok()).filter(|sample| *sample < rows);
             match within.and_then(|sample| base.checked_add(sample)) {
                 Some(global) => globals.push(global),
                 None if original.is_null(row) => return Err(self.null(row, "sample_id")),
                 None => return Err(self.unknown_sample(row, cache, original)),
             }
+            Ok(())
+        };
+        let Some(place) = self.layout.cache_id else {
+            let only = self.set.caches().first().map_or(0, |cache| cache.rows());
+            sample_ids.iter().enumerate().try_for_each(|(row, sample)| name(row, sample, (0, only, 0)))?;
+            return Ok(globals);
+        };
+        let cache_ids = cast(column(slice, place)?, &DataType::Utf8View).map_err(unusable)?;
+        let cache_ids = cache_ids.as_string_view();
+        // Neighbours mostly have one view: the same bytes, and not only equal ones.
+        let mut last = None;
+        for (row, (view, sample)) in cache_ids.views().iter().zip(sample_ids).enumerate() {
+            if cache_ids.is_null(row) {
+                return Err(self.null(row, "cache_id"));
+            }
+            let owner = match last {
+                Some((known, owner)) if known == *view => owner,
+                _ => self.owner(row, cache_ids.value(row))?,
+            };
+            last = Some((*view, owner));
+            name(row, sample, owner)?;
         }
         Ok(globals)
     }
 
-    /// The cache with this id: its number, its rows and the first of them among the global ones.
-    fn owner(&self, row: usize, id: &str) -> Result<(usize, u64, u64)> {
+    /// The cache with this id.
+    fn owner(&self, row: usize, id: &str) -> Result<Owner> {
         let place = |number: usize| Some((self.set.caches().get(number)?.rows(), self.set.base(number)?));
         let found = self.cache_numbers.get(id).and_then(|number| Some((*number, place(*number)?)));
         let (number, (rows, base)) = found.ok_or_else(|| self.unknown_cache(row, id))?;
@@ -294,13 +312,16 @@ impl<'a> Check<'a> {
 }
 
 impl Layout {
-    fn new(stored: &[UnifiedColumn], schema: &Schema) -> Result<Self> {
+    fn new(stored: &[UnifiedColumn], schema: &Schema, cache_id_needed: bool) -> Result<Self> {
         let mut names = HashSet::new();
         if let Some(twice) = schema.fields().iter().find(|field| !names.insert(field.name())) {
             let name = quote(twice.name());
             return Err(refuse(&format!("column {name} is there twice; rename one of them")));
         }
-        let cache_id = required(schema, "cache_id", "a string", is_string)?;
+        let cache_id = match schema.index_of("cache_id") {
+            Err(_) if !cache_id_needed => None,
+            _ => Some(required(schema, "cache_id", "a string", is_string)?),
+        };
         let sample_id = required(schema, "sample_id", "an integer", DataType::is_integer)?;
         let weight = match schema.index_of("weight") {
             Err(_) => None,
@@ -314,8 +335,8 @@ impl Layout {
             required(schema, &column.name, column.ty.name(), fits)
         });
         let stored = stored.collect::<Result<Vec<_>>>()?;
-        let mut used: HashSet<usize> = stored.iter().copied().chain(weight).collect();
-        used.extend([cache_id, sample_id]);
+        let mut used: HashSet<usize> = stored.iter().copied().chain(weight).chain(cache_id).collect();
+        used.insert(sample_id);
         let extra: Vec<_> = (0..schema.fields().len()).filter(|n| !used.contains(n)).collect();
         let extra_schema = Arc::new(typed(&schema.project(&extra).map_err(unusable)?));
         Ok(Layout { cache_id, sample_id, weight, stored, extra, extra_schema })

@@ -1,7 +1,7 @@
 //! A file whose bytes are compared again at every read, block by block.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::checksum::xxh3_64;
+use crate::format::checksum::{BlockHasher, xxh3_64};
 use crate::metadata::ReadAt;
 use crate::store::file::ReadFile;
 
@@ -13,6 +13,7 @@ const BLOCK_BYTES: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct BlockHashes {
     hashes: Vec<u64>,
+    hasher: BlockHasher,
     /// The bytes since the last whole block.
     rest: Vec<u8>,
 }
@@ -27,7 +28,7 @@ impl BlockHashes {
             self.close();
         }
         let (whole, last) = later.as_chunks::<BLOCK_BYTES>();
-        self.hashes.extend(whole.iter().map(|block| xxh3_64(block)));
+        self.hashes.extend(whole.iter().map(|block| self.hasher.hash(block)));
         self.rest.extend_from_slice(last);
     }
 
@@ -94,7 +95,11 @@ impl CheckedFile<'_> {
 
     fn compare(&self, block: &[u8], number: u64) -> Result<()> {
         let known = usize::try_from(number).ok().and_then(|at| self.hashes.hashes.get(at));
-        if known == Some(&xxh3_64(block)) { Ok(()) } else { Err(self.changed(number * BLOCK_BYTES as u64)) }
+        let found = match block.try_into() {
+            Ok(block) => self.hashes.hasher.hash(block),
+            Err(_) => xxh3_64(block),
+        };
+        if known == Some(&found) { Ok(()) } else { Err(self.changed(number * BLOCK_BYTES as u64)) }
     }
 
     fn changed(&self, offset: u64) -> Error {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, TryLockError};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Memory;
 
 /// Alignment of a buffer's first byte and, where payloads differ in size, of each payload.
 pub const ALIGNMENT: usize = 64;
@@ -13,7 +14,7 @@ const WORTH_KEEPING: usize = 64 << 10;
 /// Bytes whose address is a multiple of [`ALIGNMENT`].
 #[derive(Debug)]
 pub struct AlignedBuffer {
-    storage: Vec<u8>,
+    storage: Memory,
     start: usize,
     length: usize,
     pool: Option<Arc<Pool>>,
@@ -40,7 +41,7 @@ impl AlignedBuffer {
         Ok(Self::over(storage, length, Some(Arc::clone(pool))))
     }
 
-    fn over(storage: Vec<u8>, length: usize, pool: Option<Arc<Pool>>) -> Self {
+    fn over(storage: Memory, length: usize, pool: Option<Arc<Pool>>) -> Self {
         let start = storage.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         AlignedBuffer { storage, start, length, pool }
     }
@@ -80,7 +81,7 @@ impl Drop for AlignedBuffer {
 /// being cleared, which is what large batches spend most of their time on.
 #[derive(Debug)]
 pub struct Pool {
-    spare: Mutex<Vec<Vec<u8>>>,
+    spare: Mutex<Vec<Memory>>,
     most_buffers: usize,
     most_bytes: usize,
 }
@@ -98,18 +99,18 @@ impl Pool {
     }
 
     /// A buffer of at least `total` bytes and not many more, of any content.
-    fn take(&self, total: usize) -> Option<Vec<u8>> {
+    fn take(&self, total: usize) -> Option<Memory> {
         self.with_spare(|spare| {
-            let fits = |kept: &Vec<u8>| (total..=total.saturating_mul(2)).contains(&kept.len());
+            let fits = |kept: &Memory| (total..=total.saturating_mul(2)).contains(&kept.len());
             let at = spare.iter().rposition(fits)?;
             Some(spare.swap_remove(at))
         })
         .flatten()
     }
 
-    fn give(&self, storage: Vec<u8>) {
+    fn give(&self, storage: Memory) {
         self.with_spare(|spare| {
-            let held: usize = spare.iter().map(Vec::len).sum();
+            let held: usize = spare.iter().map(|kept| kept.len()).sum();
             if spare.len() < self.most_buffers && held.saturating_add(storage.len()) <= self.most_bytes {
                 spare.push(storage);
             }
@@ -117,7 +118,7 @@ impl Pool {
     }
 
     /// Never waits: in a forked child the lock may be held by a thread that does not exist there.
-    fn with_spare<T>(&self, work: impl FnOnce(&mut Vec<Vec<u8>>) -> T) -> Option<T> {
+    fn with_spare<T>(&self, work: impl FnOnce(&mut Vec<Memory>) -> T) -> Option<T> {
         match self.spare.try_lock() {
             Ok(mut spare) => Some(work(&mut spare)),
             Err(TryLockError::Poisoned(spare)) => Some(work(&mut spare.into_inner())),
@@ -137,13 +138,8 @@ fn roomy(total: usize) -> usize {
     total.checked_next_multiple_of((total / 8).max(1).next_power_of_two()).unwrap_or(total)
 }
 
-fn allocate(total: usize, length: usize) -> Result<Vec<u8>> {
-    /// From here on, ask before taking: a failed allocation would end the process.
-    const ASK_FIRST: usize = 1 << 20;
-    if total >= ASK_FIRST {
-        Vec::<u8>::new().try_reserve_exact(total).map_err(|_| not_enough(length))?;
-    }
-    Ok(vec![0u8; total])
+fn allocate(total: usize, length: usize) -> Result<Memory> {
+    Memory::cleared(total).ok_or_else(|| not_enough(length))
 }
 
 fn not_enough(length: usize) -> Error {
@@ -210,7 +206,7 @@ mod tests {
     #[test]
     fn a_pool_keeps_no_more_than_it_may() {
         let pool = Pool::new(2, 300_000);
-        let held = || pool.spare.lock().unwrap().iter().map(Vec::len).sum::<usize>();
+        let held = || pool.spare.lock().unwrap().iter().map(|kept| kept.len()).sum::<usize>();
         let buffers: Vec<_> = (0..4).map(|_| AlignedBuffer::uncleared(100_000, &pool).unwrap()).collect();
         drop(buffers);
         assert_eq!(pool.spare.lock().unwrap().len(), 2);

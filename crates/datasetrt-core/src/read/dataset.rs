@@ -236,7 +236,15 @@ impl Dataset {
         self.restore(selection?)
     }
 
-    /// The same of the exported table without its stored columns, from which rows were left out and nothing changed.
+    /// The columns of the exported table that follow from which sample a row is.
+    pub fn implied_columns(&self) -> impl Iterator<Item = &str> {
+        let cache_id = (self.caches.len() == 1).then_some("cache_id");
+        let weight = self.selection.weights.is_none().then_some("weight");
+        self.set.columns().iter().map(|column| column.name.as_str()).chain(cache_id).chain(weight)
+    }
+
+    /// The same of the exported table without its [implied columns](Self::implied_columns), from which rows were left out
+    /// and nothing changed.
     pub fn with_rows(
         &self,
         schema: &Schema,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_buffer::Buffer;
+use bytes::Bytes;
 
 use super::index::Index;
 use crate::error::{Error, ErrorKind, Result};
@@ -228,12 +229,12 @@ pub(super) fn read_table(
     manifest: &Manifest,
     columns: &[ColumnInfo],
 ) -> Result<Table> {
-    let bytes = file.read_all()?;
     let mut hasher = FileHasher::default();
-    hasher.update(&bytes);
+    let memory = file.load(&mut |piece| hasher.update(piece))?;
     check_hash(&hasher, file, manifest)?;
     let located = |e: Error| prefixed(&e, folder, file.path());
-    Table::decode(Buffer::from_vec(bytes), columns, manifest.sample_count).map_err(located)
+    let buffer = Buffer::from(Bytes::from_owner(memory));
+    Table::decode(buffer, columns, manifest.sample_count).map_err(located)
 }
 
 /// Compares the checksum of the whole file; its bytes go to `sink` meanwhile.

@@ -7,7 +7,8 @@ use crate::format::index::{HEADER_BYTES, ROW_BYTES, check_header, decode_rows};
 use crate::format::manifest::Manifest;
 use crate::format::record::RAW_FRAME_BYTES;
 use crate::format::shard;
-use crate::store::file::{ReadFile, no_memory};
+use crate::memory::Memory;
+use crate::store::file::ReadFile;
 
 /// Larger indexes stay on disk: private memory does not grow with the number of samples.
 const RESIDENT_BYTES: u64 = 8 << 20;
@@ -21,7 +22,8 @@ pub(super) struct Index {
 
 #[derive(Debug)]
 enum Rows {
-    Resident(Vec<u64>),
+    /// The whole file.
+    Resident(Memory),
     OnDisk(ReadFile),
 }
 
@@ -36,30 +38,21 @@ struct Span {
 impl Index {
     /// Reads `index.bin` once and compares its checksum with the manifest's.
     pub(super) fn open(file: ReadFile, manifest: &Manifest) -> Result<Self> {
-        let resident = file.bytes() <= RESIDENT_BYTES;
         let mut hasher = FileHasher::default();
-        let mut rows = Vec::new();
-        if resident {
-            let count = usize::try_from(file.bytes()).unwrap_or(usize::MAX) / ROW_BYTES;
-            rows.try_reserve_exact(count).map_err(|_| no_memory(file.bytes(), file.path()))?;
-        }
-        let mut header_left = HEADER_BYTES;
-        file.stream(&mut |piece| {
-            hasher.update(piece);
-            if resident {
-                // Pieces end where rows end, but for the last one of a file that is no index.
-                let (header, piece) = piece.split_at(header_left.min(piece.len()));
-                header_left -= header.len();
-                rows.extend(piece.as_chunks::<ROW_BYTES>().0.iter().map(|row| u64::from_le_bytes(*row)));
+        let resident = match file.bytes() {
+            ..=RESIDENT_BYTES => Some(file.load(&mut |piece| hasher.update(piece))?),
+            _ => {
+                file.stream(&mut |piece| hasher.update(piece))?;
+                None
             }
-        })?;
+        };
         if hasher.finish() != manifest.index.xxh3 {
             return Err(damaged(&file, "does not match the checksum in the manifest"));
         }
         let mut header = [0; HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
         check_header(&header, manifest.sample_count)?;
-        let rows = if resident { Rows::Resident(rows) } else { Rows::OnDisk(file) };
+        let rows = resident.map_or(Rows::OnDisk(file), Rows::Resident);
         let index = Index { spans: spans(manifest), rows };
         index.check_spans()?;
         Ok(index)
@@ -90,8 +83,11 @@ impl Index {
     fn rows(&self, sample: u64, before: bool) -> Result<(u64, u64)> {
         let at = usize::try_from(sample).map_err(|_| out_of_range(sample))?;
         match &self.rows {
-            Rows::Resident(rows) => {
-                let row = |at: usize| rows.get(at).copied().ok_or_else(|| out_of_range(sample));
+            Rows::Resident(file) => {
+                let row = |at: usize| {
+                    let rows = file.get(HEADER_BYTES..).unwrap_or_default().as_chunks().0;
+                    rows.get(at).copied().map(u64::from_le_bytes).ok_or_else(|| out_of_range(sample))
+                };
                 Ok((if before { row(at - 1)? } else { 0 }, row(at)?))
             }
             Rows::OnDisk(file) => {

@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Memory;
+
+/// A whole file is read in pieces of this size: what is done with one finds it in the core's own cache.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A regular file opened for reading. Reads name their offset, so that any number of threads and
 /// forked processes can share it. A file that shrinks is a typed error, never a signal: it is not mapped.
@@ -74,18 +78,29 @@ impl ReadFile {
 
     /// Hands the whole file to `sink` in pieces; memory stays flat. The size is that of the opening.
     pub fn stream(&self, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
-        // What is done with a piece finds it in the core's own cache.
-        const PIECE: u64 = 256 << 10;
-        let mut buffer = zeroed(self.bytes.min(PIECE), &self.path)?;
+        let mut buffer = zeroed(self.bytes.min(PIECE_BYTES as u64), &self.path)?;
         let mut offset = 0;
         while offset < self.bytes {
-            let length = usize::try_from((self.bytes - offset).min(PIECE)).unwrap_or(0);
+            let length = usize::try_from(self.bytes - offset).unwrap_or(usize::MAX).min(PIECE_BYTES);
             let Some(piece) = buffer.get_mut(..length) else { break };
             self.read_exact_at(piece, offset)?;
             sink(piece);
             offset += length as u64;
         }
         Ok(())
+    }
+
+    /// The whole file in memory; `sink` gets it in pieces as it comes.
+    pub(crate) fn load(&self, sink: &mut dyn FnMut(&[u8])) -> Result<Memory> {
+        let memory = usize::try_from(self.bytes).ok().and_then(Memory::cleared);
+        let mut memory = memory.ok_or_else(|| no_memory(self.bytes, &self.path))?;
+        let mut offset = 0;
+        for piece in memory.chunks_mut(PIECE_BYTES) {
+            self.read_exact_at(piece, offset)?;
+            sink(piece);
+            offset += piece.len() as u64;
+        }
+        Ok(memory)
     }
 
     /// The whole file.

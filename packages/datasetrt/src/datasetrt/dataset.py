@@ -324,18 +324,19 @@ class CachedDataset(Loadable[T_co]):
             (4, 2)
         """
         # Polars itself filters the very table that users see: what an expression may mean, it means here.
+        table = self.metadata
+        # What follows from a row's place need not be handed back; lazily, Polars does not even copy it.
+        implied = set(self._view.implied_columns)
+        rows = table.lazy()
         # No condition keeps every row; Polars 1.22 refuses it.
-        kept = self.metadata
         if predicates or constraints:
-            kept = kept.filter(*predicates, **constraints)
+            rows = rows.filter(*predicates, **constraints)
+        kept = rows.select([name for name in table.columns if name not in implied]).collect()
         if kept.is_empty():
             raise InvalidInputError(
                 f"the filter leaves none of {len(self)} rows; loosen it, or look at ds.metadata", kind="empty"
             )
-        # What is stored has not changed, and need not be handed back.
-        stored = {name for name, _ in self._view.schema}
-        rows = kept[[name for name in kept.columns if name not in stored]]
-        return self._derived(self._view.with_rows(rows))
+        return self._derived(self._view.with_rows(kept))
 
     def head(self, n: int = 5) -> CachedDataset[T_co]:
         """A view of the first ``n`` rows, or of all if there are fewer.

@@ -7,10 +7,11 @@ import traceback
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from types import MemberDescriptorType
 from typing import Any
 
+from .pickle_walk import walk
 from .wording import note, reason, shown
 
 #: So many exceptions of a chain of causes are sent, and so many within each other.
@@ -25,7 +26,7 @@ class Failure:
     item: int | None
     #: The exception, its cause, and so on: of each what survives pickling.
     packed: list[bytes]
-    #: One of Python's own classes, where those do not load in this process.
+    #: The exception as one of Python's own, with values of Python's own types, where those do not load here.
     spare: bytes
     text: str
 
@@ -37,8 +38,7 @@ class Failure:
         while cause is not None and len(packed) < MOST_CAUSES:
             packed.append(_portable(cause))
             cause = cause.__cause__
-        own = (base for base in type(error).__mro__ if base.__module__ == "builtins")
-        return Failure(item, packed, _as_text(error, own), "".join(traceback.format_exception(error)))
+        return Failure(item, packed, _spare(error), "".join(traceback.format_exception(error)))
 
     def restored(self, source: str) -> BaseException:
         """The exception as it was raised, with notes that say where."""
@@ -86,13 +86,23 @@ def _portable(error: BaseException, depth: int = 0) -> bytes:
 
     ``depth`` counts the exceptions around it, which may lead back to themselves.
     """
-    kind = type(error)
     packed = _unchanged(error)
     if packed is None:
+        kind = type(error)
         args = tuple(_sendable(argument, depth) for argument in error.args)
-        packed = _survives(_Bare(kind, args, _attributes(error)), kind) or _survives(error, kind)
-    # Or the class itself is known in this process alone.
-    return packed or _as_text(error, kind.__mro__[1:])
+        attributes = _attributes(error)
+        packed = _survives(_Bare(kind, args, attributes), kind) or _survives(error, kind)
+        # Or the class itself is known in this process alone.
+        packed = packed or _as_base(error, kind.__mro__[1:], args, attributes)
+    return packed
+
+
+def _spare(error: BaseException) -> bytes:
+    """The exception as one of Python's own classes, of which the parent needs no module to unpickle it."""
+    kinds = [base for base in type(error).__mro__ if base.__module__ == "builtins"]
+    args = tuple(value if _is_plain(value) else shown(value, 200) for value in error.args)
+    attributes = {name: value for name, value in _attributes(error).items() if _is_plain(value)}
+    return _as_base(error, kinds, args, attributes)
 
 
 def _unchanged(error: BaseException) -> bytes | None:
@@ -113,17 +123,49 @@ def _told(error: BaseException) -> tuple[str, str]:
     return reason(error), shown(error.args, 1_000)
 
 
-def _as_text(error: BaseException, kinds: Iterable[type]) -> bytes:
-    """The text of an exception in the first of these classes that can be sent, or else in a RuntimeError."""
-    for kind in kinds:
-        if kind in (Exception, BaseException):
-            break
-        packed = (
-            _survives(_Bare(kind, (reason(error),), {}), kind) if issubclass(kind, BaseException) else None
-        )
-        if packed is not None:
+def _as_base(
+    error: BaseException, kinds: Iterable[type], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> bytes:
+    """The exception in the first of these classes that can be sent and say what it is, or in a RuntimeError.
+
+    With these arguments, if it says the same then; or with its text as the only one. A class may say what it
+    is by its attributes alone.
+    """
+    own, told = _text(error), reason(error)
+    for kind in takewhile(lambda kind: kind not in (Exception, BaseException), kinds):
+        forms = [_in_class(kind, form, attributes) for form in (args, (told,))]
+        sent = [(packed, text) for packed, text in filter(None, forms) if text is not None]
+        alike = [packed for packed, text in sent if text == own or told in text]
+        for packed in (*alike, *(packed for packed, _ in sent)):
             return packed
-    return pickle.dumps(RuntimeError(reason(error)))
+    return pickle.dumps(_Bare(RuntimeError, (told,), attributes))
+
+
+def _in_class(
+    kind: type, args: tuple[Any, ...], attributes: dict[str, Any]
+) -> tuple[bytes, str | None] | None:
+    """An exception of this class, pickled, and what it says once it is unpickled; None where it cannot be."""
+    if not issubclass(kind, BaseException):
+        return None
+    found = _round_trip(_Bare(kind, args, attributes))
+    return (found[0], _text(found[1])) if found is not None and isinstance(found[1], kind) else None
+
+
+def _text(error: BaseException) -> str | None:
+    """What an exception says; None where its class fails to."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - it may fail in any way, above all where attributes are missing
+        return None
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value can be unpickled without importing anything."""
+    found = _round_trip(value)
+    if found is None:
+        return False
+    walked = walk(found[0])
+    return walked.problem is None and not walked.names
 
 
 @dataclass(frozen=True)

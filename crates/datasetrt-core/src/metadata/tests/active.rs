@@ -159,6 +159,14 @@ fn rows_that_were_only_left_out_are_not_compared() {
     assert!(matches!(selection.rows, Rows::Range { start: 1, len: 2 }));
     assert_eq!(selection.extra, None);
     assert_eq!(*source.loads.lock().unwrap(), loads);
+    let of_the_only_cache = whole.project(&[1]).unwrap();
+    let alone = set.check_rows(&of_the_only_cache.schema(), [Ok(of_the_only_cache.slice(1, 2))]).unwrap();
+    assert!(matches!(alone.rows, Rows::Range { start: 1, len: 2 }));
+    let error = set.check(&of_the_only_cache.schema(), [Ok(of_the_only_cache.clone())]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidTable, "{error}");
+    let pair = CacheSet::new(vec![source, lazy(&ints("x", &[4]), B, false)]).unwrap();
+    let error = pair.check_rows(&of_the_only_cache.schema(), [Ok(of_the_only_cache)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidTable, "{error}");
     let no_samples = whole.project(&[0, 3]).unwrap();
     let error = set.check_rows(&no_samples.schema(), [Ok(no_samples)]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidTable, "{error}");

@@ -195,7 +195,7 @@ def audit(path: str, as_json: bool) -> int:
         complain(
             f"{_count(len(report.problems), 'payload')} could not be followed: more globals may be named"
         )
-    return FINE if report.ok else WRONG
+    return status_of_problems(report.problems)
 
 
 def _tell_audited(path: str, codec: str | None, report: AuditReport) -> None:

@@ -15,7 +15,7 @@ import numpy.lib.format
 import numpy.typing as npt
 
 from datasetrt.errors import CodecError
-from datasetrt.wording import a_type, reason
+from datasetrt.wording import a_type, reason, shorten
 
 from ._arrays import CURE, MAX_DIMS, aligned_empty, check_shape, check_values, refused, show
 from ._base import PayloadBatch, byte_view, decode_error, encode_error
@@ -118,8 +118,8 @@ class Npy:
     def loads_batch(self, batch: PayloadBatch, /) -> npt.NDArray[Any]:
         """Unpack every payload of a batch into one array of shape ``(n, *shape)``.
 
-        The array is fresh, writable, C-contiguous and 64-byte aligned. The number of numpy calls does not
-        depend on ``n``.
+        The array is fresh, writable, C-contiguous and 64-byte aligned, whatever the memory order of each.
+        Where all have the same header, the number of numpy calls does not depend on ``n``.
 
         Args:
             batch: A `SampleBatch`, or what has its ``payloads``, ``lengths`` and ``as_array``.
@@ -146,20 +146,30 @@ class Npy:
             raise _differ(f"they have {first.ndim} dimensions, and a batch has one more than NumPy")
         start = int(lengths[0]) - first.nbytes
         rows = batch.as_array(np.uint8, (int(lengths[0]),))
-        differing = np.flatnonzero((rows[:, :start] != rows[0, :start]).any(axis=1))
-        if len(differing):
-            raise _differ(f"the header of payload {differing[0]} differs from that of payload 0")
+        # Another header may still be that of such an array, in Fortran order.
+        others = np.flatnonzero((rows[:, :start] != rows[0, :start]).any(axis=1)).tolist()
+        arrays = [self.loads(batch.payloads[number]) for number in others]
+        for number, array in zip(others, arrays, strict=True):
+            if (array.shape, array.dtype) != (first.shape, first.dtype):
+                raise _differ(f"payload {number} has {_alike(array)}, payload 0 has {_alike(first)}")
         try:
             out = aligned_empty((len(rows), *first.shape), first.dtype)
         except ValueError as error:  # Without items, but of lengths that NumPy cannot multiply by one more.
             raise _differ(reason(error)) from error
         out[...] = np.ndarray(out.shape, first.dtype, rows, start, strides=(rows.strides[0], *first.strides))
+        for number, array in zip(others, arrays, strict=True):
+            out[number] = array
         check_values(out)
         return out
 
 
 def _refused_object(what: str) -> CodecError:
     return CodecError(f"npy: {what}", kind="encode")
+
+
+def _alike(array: npt.NDArray[Any]) -> str:
+    """What the arrays of a batch have in common."""
+    return f"shape {shorten(str(array.shape), 80)} and dtype {show(array.dtype)}"
 
 
 def _differ(what: str) -> CodecError:
