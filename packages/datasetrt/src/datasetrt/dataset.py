@@ -323,15 +323,24 @@ class CachedDataset(Loadable[T_co]):
             >>> len(ds.filter(pl.col("label") < 4)), len(ds.filter(split="val"))
             (4, 2)
         """
+        import polars as pl
+
         # Polars itself filters the very table that users see: what an expression may mean, it means here.
         table = self.metadata
-        # What follows from a row's place need not be handed back; lazily, Polars does not even copy it.
-        implied = set(self._view.implied_columns)
         rows = table.lazy()
+        # Twice, where the first time fails; so of each iterator what it gives.
+        given = [each for some in predicates for each in (some if isinstance(some, Iterator) else (some,))]
         # No condition keeps every row; Polars 1.22 refuses it.
         if predicates or constraints:
-            rows = rows.filter(*predicates, **constraints)
-        kept = rows.select([name for name in table.columns if name not in implied]).collect()
+            rows = rows.filter(*given, **constraints)
+        # What follows from a row's place need not be handed back; lazily, Polars does not even copy it.
+        implied = set(self._view.implied_columns)
+        try:
+            kept = rows.select([name for name in table.columns if name not in implied]).collect()
+        except pl.exceptions.PolarsError:
+            # Without a word on the selection, which is none of the caller's.
+            table.filter(*given, **constraints)
+            raise
         if kept.is_empty():
             raise InvalidInputError(
                 f"the filter leaves none of {len(self)} rows; loosen it, or look at ds.metadata", kind="empty"
