@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::buffer::{AlignedBuffer, Pool, layout};
 use super::cache::{Cache, Place};
 use super::dataset::Dataset;
-use super::split::Split;
+use super::split::{Around, Split};
 use super::timing::{Part, timed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compression::Compression;
@@ -363,11 +363,7 @@ fn fill(
     if let Some(split) = arrangement.split_of(&lengths) {
         let total = split.buffer_bytes(lengths.len()).map_err(whole)?;
         let mut buffer = arrangement.buffer(total).map_err(whole)?;
-        let mut columns = split.columns_mut(lengths.len(), buffer.as_mut_slice());
-        for place in 0..lengths.len() {
-            let mut parts: Vec<&mut [u8]> = columns.iter_mut().filter_map(Iterator::next).collect();
-            read(place, Room::Parts(&mut parts))?;
-        }
+        fill_columns(split, lengths.len(), buffer.as_mut_slice(), &mut read)?;
         return Ok(Payloads { buffer, lengths, places: Places::Columns(split.clone()) });
     }
     let (starts, total) = layout(&lengths).map_err(whole)?;
@@ -383,6 +379,33 @@ fn fill(
         filled = start + length;
     }
     Ok(Payloads { buffer, lengths, places: Places::Rows(starts) })
+}
+
+/// Lets `read` write payloads that are cut into columns, all bytes of it.
+fn fill_columns(
+    split: &Split,
+    count: usize,
+    memory: &mut [u8],
+    read: &mut dyn FnMut(usize, Room<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    split.clear_gaps(count, memory);
+    let mut around = Around::new(split, count).map_err(whole)?;
+    for place in 0..count {
+        let fitting = around.as_mut().and_then(|around| Some((around.span(place, memory.len())?, around)));
+        let Some((span, around)) = fitting else {
+            let mut columns = split.columns_mut(count, memory);
+            let parts = columns.iter_mut().filter_map(|column| column.nth(place));
+            read(place, Room::Parts(&mut parts.collect::<Vec<_>>()))?;
+            continue;
+        };
+        let before = span.start.min(RAW_FRAME_BYTES);
+        around.exchange(&span, memory);
+        let bytes = memory.get_mut(span.start - before..span.end).unwrap_or_default();
+        read(place, Room::Whole { bytes, before })?;
+        around.exchange(&span, memory);
+        around.spread(place, memory);
+    }
+    Ok(())
 }
 
 fn each<T>(wanted: &[Wanted<'_>], mut work: impl FnMut(&Wanted<'_>) -> Result<T>) -> Result<Vec<T>, Failure> {

@@ -1,5 +1,6 @@
 //! Payloads of one length, cut into columns: the same bytes of every payload next to each other.
 
+use std::ops::Range;
 use std::slice::ChunksExactMut;
 use std::sync::Arc;
 
@@ -8,6 +9,10 @@ use crate::error::{Error, ErrorKind, Result, invalid};
 
 /// More parts than this cannot be read with one system call, and nothing is gained any more.
 const MOST_COLUMNS: usize = 256;
+
+/// So many bytes beside the widest part are copied in less time than a read into several places takes longer than one
+/// into a single place.
+const MOST_BESIDE: usize = 1024;
 
 /// Where every payload is cut: the widths of its parts in bytes, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,20 +74,96 @@ impl Split {
         Ok(end)
     }
 
-    /// The columns of `count` payloads in a buffer, each as the places of its parts; gaps are cleared.
+    /// The columns of `count` payloads in a buffer, each as the places of its parts.
     pub(super) fn columns_mut<'a>(&self, count: usize, buffer: &'a mut [u8]) -> Vec<ChunksExactMut<'a, u8>> {
-        let mut columns = Vec::with_capacity(self.widths.len());
+        let columns = self.walk(count, buffer, |_| ());
+        columns.map(|(width, column)| column.chunks_exact_mut(width)).collect()
+    }
+
+    /// Clears what lies between the columns.
+    pub(super) fn clear_gaps(&self, count: usize, buffer: &mut [u8]) {
+        self.walk(count, buffer, |gap| gap.fill(0)).for_each(drop);
+    }
+
+    /// Each column with its width; the bytes before it go to `between`.
+    fn walk<'a>(
+        &self,
+        count: usize,
+        buffer: &'a mut [u8],
+        between: impl Fn(&mut [u8]),
+    ) -> impl Iterator<Item = (usize, &'a mut [u8])> {
         let (mut rest, mut end) = (buffer, 0usize);
-        for width in &*self.widths {
+        self.widths.iter().map(move |width| {
             let gap = end.wrapping_neg() % ALIGNMENT;
-            let (between, from) = rest.split_at_mut_checked(gap).unwrap_or_default();
-            between.fill(0);
+            let (before, from) = std::mem::take(&mut rest).split_at_mut_checked(gap).unwrap_or_default();
+            between(before);
             let (column, others) = from.split_at_mut_checked(width * count).unwrap_or_default();
-            columns.push(column.chunks_exact_mut(*width));
             rest = others;
             end += gap + width * count;
+            (*width, column)
+        })
+    }
+}
+
+/// Payloads that are read in one piece: the widest of its parts to where it belongs, and the others, on both sides of it,
+/// over what is there. That is put back, and they go to their columns.
+pub(super) struct Around<'a> {
+    split: &'a Split,
+    starts: Vec<usize>,
+    widest: usize,
+    /// Bytes of a payload before its widest part, and after it.
+    sides: [usize; 2],
+    beside: [u8; MOST_BESIDE],
+}
+
+impl<'a> Around<'a> {
+    /// None where too much lies beside the widest part.
+    pub(super) fn new(split: &'a Split, count: usize) -> Result<Option<Self>> {
+        let Some((widest, width)) = split.widths.iter().enumerate().max_by_key(|(_, width)| **width) else {
+            return Ok(None);
+        };
+        let before = split.widths.iter().take(widest).sum();
+        let sides = [before, split.record_bytes - width - before];
+        let few = split.record_bytes - width <= MOST_BESIDE;
+        let starts = split.column_starts(count)?;
+        Ok(few.then_some(Around { split, starts, widest, sides, beside: [0; MOST_BESIDE] }))
+    }
+
+    /// Where in a buffer of `buffer_bytes` the payload at `place` is read to; None where it would not fit.
+    pub(super) fn span(&self, place: usize, buffer_bytes: usize) -> Option<Range<usize>> {
+        let start = self.part(self.widest, place)?.start.checked_sub(self.sides[0])?;
+        let end = start.checked_add(self.split.record_bytes)?;
+        (end <= buffer_bytes).then_some(start..end)
+    }
+
+    /// Exchanges what is kept for what lies in the span beside the widest part.
+    pub(super) fn exchange(&mut self, span: &Range<usize>, buffer: &mut [u8]) {
+        let [before, after] = self.sides;
+        let kept = self.beside.split_at_mut(before);
+        let spans = [span.start..span.start + before, span.end - after..span.end];
+        for (kept, span) in [kept.0, kept.1].into_iter().zip(spans) {
+            let there = buffer.get_mut(span).unwrap_or_default();
+            if let Some(kept) = kept.get_mut(..there.len()) {
+                kept.swap_with_slice(there);
+            }
         }
-        columns
+    }
+
+    /// Writes what is kept to the columns, as the parts of the payload at `place`.
+    pub(super) fn spread(&self, place: usize, buffer: &mut [u8]) {
+        let mut rest = self.beside.as_slice();
+        for column in (0..self.starts.len()).filter(|column| *column != self.widest) {
+            let part = self.part(column, place).and_then(|part| buffer.get_mut(part)).unwrap_or_default();
+            let Some((kept, others)) = rest.split_at_checked(part.len()) else { break };
+            part.copy_from_slice(kept);
+            rest = others;
+        }
+    }
+
+    fn part(&self, column: usize, place: usize) -> Option<Range<usize>> {
+        let width = *self.split.widths.get(column)?;
+        let start = place.checked_mul(width)?.checked_add(*self.starts.get(column)?)?;
+        Some(start..start.checked_add(width)?)
     }
 }
 
@@ -101,6 +182,7 @@ mod tests {
         assert_eq!(split.column_starts(5).unwrap(), [0, 64, 384]);
         assert_eq!(split.buffer_bytes(5).unwrap(), 389);
         let mut buffer = vec![9u8; 389];
+        split.clear_gaps(5, &mut buffer);
         for (number, column) in (1u8..).zip(split.columns_mut(5, &mut buffer)) {
             assert_eq!(column.len(), 5);
             column.for_each(|part| part.fill(number));

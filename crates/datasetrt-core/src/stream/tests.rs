@@ -215,14 +215,19 @@ fn columns_hold_the_bytes_of_the_plain_path() {
         let root = tempfile::tempdir().unwrap();
         let payloads: Vec<_> = (0..300).map(|sample| noise(sample, 1000)).collect();
         let dataset = write_payloads(root.path(), &payloads, compression);
-        for widths in [vec![1000], vec![1, 3, 996], vec![500, 500], vec![4; 250]] {
+        for widths in [vec![1000], vec![1, 3, 996], vec![500, 500], vec![4; 250], vec![9, 3, 900, 80, 8]] {
             let split = Some(Split::new(&widths).unwrap());
             let mut first = stream(&dataset, 0, 128, StreamOptions { split: split.clone(), ..options(2, 2) });
             let batch = first.next(&mut || false).unwrap().unwrap();
             assert!(matches!(batch.payloads.places, Places::Columns(_)));
-            let found = samples(stream(&dataset, 0, 128, StreamOptions { split, ..options(2, 2) }));
-            assert_eq!(found.len(), 300);
-            assert!(found.iter().all(|(row, bytes)| *bytes == payloads[*row as usize]), "{widths:?}");
+            // Also alone, where nothing of the batch lies around a payload.
+            for batch_size in [1, 2, 128] {
+                let split = split.clone();
+                let found =
+                    samples(stream(&dataset, 0, batch_size, StreamOptions { split, ..options(2, 2) }));
+                assert_eq!(found.len(), 300);
+                assert!(found.iter().all(|(row, bytes)| *bytes == payloads[*row as usize]), "{widths:?}");
+            }
         }
         // Payloads of another size than the columns make together are read as they are.
         let split = Some(Split::new(&[1, 1000]).unwrap());
