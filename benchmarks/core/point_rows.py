@@ -10,7 +10,15 @@ from typing import Any
 from . import stores
 from .case import Case, Found
 from .data import BATCH
-from .read_rows import RIVAL_SAMPLES, read_attributes, read_pairs, shuffled
+from .read_rows import (
+    RIVAL_SAMPLES,
+    TWO_THREADS,
+    batches_limit,
+    filled,
+    read_attributes,
+    read_pairs,
+    shuffled,
+)
 from .rows import Row, Target
 
 
@@ -75,15 +83,19 @@ def take_ours(case: Case) -> float:
     return case.rate(epoch, len(rows))
 
 
-def take_limit(case: Case) -> float:
-    """The payloads read into a batch by C, nothing else."""
-    plain, rows = stores.raw(case), shuffled(case.workload.count)[: 100 * BATCH]
+def take_limit(threads: int) -> Callable[[Case], float]:
+    """The payloads read into batches by C threads, nothing else."""
 
-    def epoch() -> Found:
-        case.floor.fill(plain.path, plain.offsets, rows, BATCH, False)
-        return len(rows), None, None
+    def measure(case: Case) -> float:
+        plain, rows = stores.raw(case), shuffled(case.workload.count)[: 100 * BATCH]
 
-    return case.rate(epoch, len(rows))
+        def epoch() -> Found:
+            filled(case, plain, rows, BATCH, threads=threads)
+            return len(rows), None, None
+
+        return case.rate(epoch, len(rows))
+
+    return measure
 
 
 def decoded(records: Iterable[dict[str, Any]]) -> Found:
@@ -143,23 +155,14 @@ def decode_rival(case: Case) -> float:
     return case.rate(lambda: (decoded(records())[0], None, None))
 
 
-def decode_limit(case: Case) -> float:
-    """The bytes of the records, read into batches by C and not decoded."""
-    plain, order = stores.raw(case), shuffled(case.workload.count)
-
-    def epoch() -> Found:
-        case.floor.fill(plain.path, plain.offsets, order, BATCH, False)
-        return len(order), None, None
-
-    return case.rate(epoch)
-
-
 _DECODE: dict[str, Callable[[Case], float]] = {
     "PickleOOB": decode_oob,
     "Record": decode_record,
     "lmdb + pickle.loads": decode_lmdb,
     "dataset-rt + pickle.loads": decode_rival,
-    "floor batches": decode_limit,
+    # The bytes of the records, not decoded.
+    "floor batches": batches_limit(),
+    TWO_THREADS: batches_limit(threads=2),
 }
 
 ROWS = [
@@ -183,11 +186,16 @@ ROWS = [
         "take-1k",
         "`take` of 256 random rows at 1 KiB",
         "samples/s",
-        {"ours": take_ours, "256 lmdb gets": get_lmdb, "floor batches": take_limit},
+        {
+            "ours": take_ours,
+            "256 lmdb gets": get_lmdb,
+            "floor batches": take_limit(threads=1),
+            TWO_THREADS: take_limit(threads=2),
+        },
         [Target("ours", "256 lmdb gets", 3)],
         "1k",
         ("ours", "lmdb", "raw"),
-        "floor batches",
+        TWO_THREADS,
     ),
     Row(
         "decode",
@@ -197,6 +205,6 @@ ROWS = [
         [Target("PickleOOB", "lmdb + pickle.loads", 1.5), Target("Record", "lmdb + pickle.loads", 6)],
         "records",
         ("ours-oob", "ours-record", "lmdb", "dataset-rt", "raw"),
-        "floor batches",
+        TWO_THREADS,
     ),
 ]

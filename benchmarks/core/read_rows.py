@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, pairwise
 from typing import Any
 
 from . import stores
@@ -11,6 +12,8 @@ from .case import Case, Found
 from .data import BATCH
 from .rows import Row, Target
 
+#: What two cores can read from files, whoever reads.
+TWO_THREADS = "floor batches, 2 threads"
 #: dataset-rt draws with replacement and is slow: part of an epoch tells its rate.
 RIVAL_SAMPLES = 100_000
 
@@ -132,16 +135,14 @@ def batches_ours(touched: bool) -> Callable[[Case], float]:
     return measure
 
 
-def batches_limit(touched: bool) -> Callable[[Case], float]:
-    """Payloads read into a batch by one C thread, which makes no objects and checks nothing."""
+def batches_limit(*, touched: bool = False, threads: int = 1) -> Callable[[Case], float]:
+    """Payloads read into batches by C threads, which make no objects and check nothing."""
 
     def measure(case: Case) -> float:
-        plain = stores.raw(case)
-        order = shuffled(case.workload.count)
-        fill = case.floor.fill
+        plain, order = stores.raw(case), shuffled(case.workload.count)
 
         def epoch() -> Found:
-            words = fill(plain.path, plain.offsets, order, batch(case), touched)
+            words = filled(case, plain, order, batch(case), touched=touched, threads=threads)
             return len(order), None, words if touched else None
 
         return case.rate(epoch)
@@ -149,10 +150,26 @@ def batches_limit(touched: bool) -> Callable[[Case], float]:
     return measure
 
 
+def filled(
+    case: Case, plain: stores.Raw, order: Any, batch_size: int, *, touched: bool = False, threads: int = 1
+) -> int:
+    """Have each C thread read its part of some rows; the sum of all their words, if they are touched."""
+
+    def fill(part: Any) -> int:
+        words: int = case.floor.fill(plain.path, plain.offsets, part, batch_size, touched)
+        return words
+
+    steps = -(-len(order) // batch_size)
+    bounds = [batch_size * (steps * number // threads) for number in range(1, threads)]
+    parts = [order[first:end] for first, end in pairwise([0, *bounds, len(order)])]
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(fill, parts))
+
+
 def batch(case: Case) -> int:
     """256, or fewer of large payloads: at most 16 MiB."""
-    assert case.workload.size is not None
-    return min(BATCH, (16 << 20) // case.workload.size)
+    size = case.workload.size
+    return BATCH if size is None else min(BATCH, (16 << 20) // size)
 
 
 ROWS = [
@@ -179,7 +196,7 @@ ROWS = [
             "ours": batches_ours(touched=False),
             "dataset-rt": samples_rival,
             "floor bytes": samples_floor,
-            "floor batches": batches_limit(touched=False),
+            "floor batches": batches_limit(),
         },
         [Target("ours", "dataset-rt", 14), Target("ours", "floor bytes", 1.1)],
         "1k",
@@ -193,7 +210,7 @@ ROWS = [
         {
             "ours": batches_ours(touched=False),
             "dataset-rt": samples_rival,
-            "floor batches": batches_limit(touched=False),
+            "floor batches": batches_limit(),
         },
         [Target("ours", "dataset-rt", 20)],
         "64b",
@@ -209,11 +226,12 @@ ROWS = [
             "dataset-rt": touched_rival,
             "lmdb": touched_lmdb,
             "floor batches": batches_limit(touched=True),
+            TWO_THREADS: batches_limit(touched=True, threads=2),
         },
         [Target("ours", "dataset-rt", 2.8), Target("ours", "lmdb", 1.0)],
         "64k",
         ("ours", "dataset-rt", "lmdb", "raw"),
-        "floor batches",
+        TWO_THREADS,
     ),
     Row(
         "batches-2m",
@@ -224,10 +242,11 @@ ROWS = [
             "dataset-rt": touched_rival,
             "floor bytes": touched_floor,
             "floor batches": batches_limit(touched=True),
+            TWO_THREADS: batches_limit(touched=True, threads=2),
         },
         [Target("ours", "dataset-rt", 2.5), Target("ours", "floor bytes", 1.1)],
         "2m",
         ("ours", "dataset-rt", "raw"),
-        "floor batches",
+        TWO_THREADS,
     ),
 ]

@@ -7,10 +7,9 @@ use crate::format::index::{HEADER_BYTES, ROW_BYTES, check_header, decode_rows};
 use crate::format::manifest::Manifest;
 use crate::format::record::RAW_FRAME_BYTES;
 use crate::format::shard;
-use crate::memory::Memory;
-use crate::store::file::ReadFile;
+use crate::store::file::{ReadFile, no_memory};
 
-/// Larger indexes stay on disk: private memory does not grow with the number of samples.
+/// Indexes that would take more memory stay on disk: what is private does not grow with the number of samples.
 const RESIDENT_BYTES: u64 = 8 << 20;
 
 /// The verified index of one cache.
@@ -22,8 +21,9 @@ pub(super) struct Index {
 
 #[derive(Debug)]
 enum Rows {
-    /// The whole file.
-    Resident(Memory),
+    /// Where no shard is too large for it.
+    Near(Vec<u32>),
+    Far(Vec<u64>),
     OnDisk(ReadFile),
 }
 
@@ -38,13 +38,18 @@ struct Span {
 impl Index {
     /// Reads `index.bin` once and compares its checksum with the manifest's.
     pub(super) fn open(file: ReadFile, manifest: &Manifest) -> Result<Self> {
+        let spans = spans(manifest);
+        let near = spans.iter().all(|span| span.records_end < u64::from(u32::MAX));
+        let count = file.bytes() / ROW_BYTES as u64;
         let mut hasher = FileHasher::default();
-        let resident = match file.bytes() {
-            ..=RESIDENT_BYTES => Some(file.load(&mut |piece| hasher.update(piece))?),
-            _ => {
-                file.stream(&mut |piece| hasher.update(piece))?;
-                None
-            }
+        // A row that lies beyond its shard is refused when it is asked for, and so is the largest number in its place.
+        let resident = if near && count <= RESIDENT_BYTES / size_of::<u32>() as u64 {
+            Some(Rows::Near(load(&file, &mut hasher, |row| u32::try_from(row).unwrap_or(u32::MAX))?))
+        } else if count <= RESIDENT_BYTES / size_of::<u64>() as u64 {
+            Some(Rows::Far(load(&file, &mut hasher, |row| row)?))
+        } else {
+            file.stream(&mut |piece| hasher.update(piece))?;
+            None
         };
         if hasher.finish() != manifest.index.xxh3 {
             return Err(damaged(&file, "does not match the checksum in the manifest"));
@@ -52,8 +57,7 @@ impl Index {
         let mut header = [0; HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
         check_header(&header, manifest.sample_count)?;
-        let rows = resident.map_or(Rows::OnDisk(file), Rows::Resident);
-        let index = Index { spans: spans(manifest), rows };
+        let index = Index { spans, rows: resident.unwrap_or(Rows::OnDisk(file)) };
         index.check_spans()?;
         Ok(index)
     }
@@ -83,13 +87,8 @@ impl Index {
     fn rows(&self, sample: u64, before: bool) -> Result<(u64, u64)> {
         let at = usize::try_from(sample).map_err(|_| out_of_range(sample))?;
         match &self.rows {
-            Rows::Resident(file) => {
-                let row = |at: usize| {
-                    let rows = file.get(HEADER_BYTES..).unwrap_or_default().as_chunks().0;
-                    rows.get(at).copied().map(u64::from_le_bytes).ok_or_else(|| out_of_range(sample))
-                };
-                Ok((if before { row(at - 1)? } else { 0 }, row(at)?))
-            }
+            Rows::Near(rows) => pair(rows, at, before),
+            Rows::Far(rows) => pair(rows, at, before),
             Rows::OnDisk(file) => {
                 let mut block = [0; 2 * ROW_BYTES];
                 let out = if before { &mut block[..] } else { &mut block[ROW_BYTES..] };
@@ -121,6 +120,28 @@ impl Index {
         let span = usize::try_from(shard).ok().and_then(|at| self.spans.get(at));
         span.map_or((0, 0), |span| (span.first, span.end))
     }
+}
+
+/// All rows of the file, which is hashed meanwhile.
+fn load<T>(file: &ReadFile, hasher: &mut FileHasher, row: impl Fn(u64) -> T) -> Result<Vec<T>> {
+    let count = usize::try_from(file.bytes()).unwrap_or(usize::MAX) / ROW_BYTES;
+    let mut rows = Vec::new();
+    rows.try_reserve_exact(count).map_err(|_| no_memory(file.bytes(), file.path()))?;
+    let mut header_left = HEADER_BYTES;
+    file.stream(&mut |piece| {
+        hasher.update(piece);
+        // Pieces end where rows end, but for the last one of a file that is no index.
+        let (header, piece) = piece.split_at(header_left.min(piece.len()));
+        header_left -= header.len();
+        rows.extend(piece.as_chunks().0.iter().map(|bytes| row(u64::from_le_bytes(*bytes))));
+    })?;
+    Ok(rows)
+}
+
+/// The row at a place, and the one before it if that is asked for.
+fn pair<T: Copy + Into<u64>>(rows: &[T], at: usize, before: bool) -> Result<(u64, u64)> {
+    let row = |at: usize| rows.get(at).copied().map(Into::into).ok_or_else(|| out_of_range(at as u64));
+    Ok((if before { row(at - 1)? } else { 0 }, row(at)?))
 }
 
 fn spans(manifest: &Manifest) -> Vec<Span> {

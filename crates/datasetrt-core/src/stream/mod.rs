@@ -29,6 +29,10 @@ use plan::Plan;
 /// One read of so many is looked at closely, the first one included.
 const WATCHED: u64 = 16;
 
+/// The first read has so long before threads are started beside it: they take longer than that to be of use, and
+/// whoever wants one small batch needs none.
+const ALONE: Duration = Duration::from_micros(500);
+
 /// How a stream reads.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
@@ -94,20 +98,28 @@ impl Stats {
     }
 }
 
-/// The batches of one epoch. Threads start at the first call of [`Stream::next`] and end with the stream.
+/// The batches of one epoch. Threads start at the second call of [`Stream::next`], or during the first one if that takes
+/// longer than a moment, and end with the stream.
 pub struct Stream {
     shared: Arc<Shared>,
-    workers: Vec<JoinHandle<Result<()>>>,
-    threads: usize,
+    crew: Crew,
     delivered: u64,
     /// The process that the threads belong to.
     pid: u32,
+}
+
+/// The threads that read ahead.
+struct Crew {
+    workers: Vec<JoinHandle<Result<()>>>,
+    most: Option<usize>,
 }
 
 struct Shared {
     source: Source,
     options: StreamOptions,
     reads: u64,
+    /// The read that comes first in this process.
+    first: u64,
     state: Mutex<State>,
     changed: Condvar,
     /// Nobody wants anything any more: threads end, and give up what they are reading.
@@ -133,19 +145,12 @@ impl Stream {
     ///
     /// `invalid-argument` for options that break a rule.
     pub fn new(dataset: Dataset, order: Order, plan: Plan, options: StreamOptions) -> Result<Self> {
-        const MOST_WORTH_IT: usize = 4;
-        let threads = match options.threads {
-            None => exec::thread_budget().min(MOST_WORTH_IT),
-            given => exec::threads_or_budget(given)?,
-        };
+        if options.threads.is_some() {
+            exec::threads_or_budget(options.threads)?;
+        }
+        let crew = Crew { workers: Vec::new(), most: options.threads };
         let source = Source::new(dataset, order, plan, options.clone())?;
-        Ok(Stream {
-            shared: Shared::new(source, options, 0),
-            workers: Vec::new(),
-            threads,
-            delivered: 0,
-            pid: std::process::id(),
-        })
+        Ok(Stream { shared: Shared::new(source, options, 0), crew, delivered: 0, pid: std::process::id() })
     }
 
     /// The next batch, or `None` after the last. While it waits, `interrupted` is asked every tenth of a second
@@ -158,15 +163,38 @@ impl Stream {
     pub fn next(&mut self, interrupted: &mut dyn FnMut() -> bool) -> Result<Option<Batch>> {
         self.settle_in_process();
         let begun = Instant::now();
+        let (shared, crew, delivered) = (&self.shared, &mut self.crew, self.delivered);
         // Begun before there are threads, which would take longer to wake up than many a first batch takes.
-        let first = if self.workers.is_empty() { self.shared.claim_wanted() } else { None };
-        if let Err(error) = self.start_threads() {
-            first.into_iter().for_each(|number| self.shared.read_ahead(number));
-            return Err(error);
-        }
-        let found = match first {
-            Some(number) => self.shared.read_wanted(number),
-            None => self.shared.take(interrupted),
+        let first = if crew.workers.is_empty() { shared.claim_wanted() } else { None };
+        let mut started = Ok(());
+        let mut start = || started = crew.start(shared, delivered);
+        let read = match first {
+            // Nothing was read in this process yet.
+            Some(number) if number == shared.first => {
+                let mut waiting = true;
+                Some((
+                    number,
+                    shared.read(number, &mut || {
+                        if waiting && begun.elapsed() > ALONE {
+                            waiting = false;
+                            start();
+                        }
+                    }),
+                ))
+            }
+            _ => {
+                start();
+                first.map(|number| (number, shared.read(number, &mut || ())))
+            }
+        };
+        let found = match (started, read) {
+            (Ok(()), Some((_, found))) => shared.hand_over(exec::lock(&shared.state), found).map(Some),
+            (Ok(()), None) => shared.take(interrupted),
+            (Err(error), read) => {
+                // For whoever asks next.
+                read.into_iter().for_each(|(number, found)| shared.keep(number, found));
+                return Err(error);
+            }
         };
         let mut state = exec::lock(&self.shared.state);
         state.stats.consumer_wait += begun.elapsed();
@@ -200,18 +228,28 @@ impl Stream {
                 Shared::new(self.shared.source.in_child(), self.shared.options.clone(), self.delivered);
             // Not dropped: its lock may be held by a thread that does not exist in this process.
             std::mem::forget(std::mem::replace(&mut self.shared, fresh));
-            self.workers.drain(..).for_each(std::mem::forget);
+            self.crew.workers.drain(..).for_each(std::mem::forget);
             self.pid = std::process::id();
         }
     }
+}
 
-    /// Starts threads at first use, as many as have something to read.
-    fn start_threads(&mut self) -> Result<()> {
-        let ahead = self.shared.reads.saturating_sub(self.delivered).saturating_sub(1);
-        let useful = ahead.min(self.shared.options.prefetch_batches).min(self.threads as u64);
+impl Crew {
+    /// Starts threads, as many as have something to read after the read at `delivered`.
+    fn start(&mut self, shared: &Arc<Shared>, delivered: u64) -> Result<()> {
+        const MOST_WORTH_IT: usize = 4;
+        let ahead = shared.reads.saturating_sub(delivered).saturating_sub(1);
+        let useful = ahead.min(shared.options.prefetch_batches);
+        if self.workers.len() as u64 >= useful {
+            return Ok(());
+        }
+        let most = match self.most {
+            Some(given) => given,
+            None => *self.most.insert(exec::thread_budget().min(MOST_WORTH_IT)),
+        };
         // Some may be there already, if not all could be had.
-        for number in self.workers.len() as u64..useful {
-            let shared = Arc::clone(&self.shared);
+        for number in self.workers.len() as u64..useful.min(most as u64) {
+            let shared = Arc::clone(shared);
             self.workers.push(exec::spawn(&format!("drt-read-{number}"), move || shared.work())?);
         }
         Ok(())
@@ -221,14 +259,14 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
-            self.workers.drain(..).for_each(std::mem::forget);
+            self.crew.workers.drain(..).for_each(std::mem::forget);
             return;
         }
         self.shared.closed.store(true, Relaxed);
         // Who saw it open under the lock waits by now, and hears the call.
         drop(exec::lock(&self.shared.state));
         self.shared.changed.notify_all();
-        for worker in self.workers.drain(..) {
+        for worker in self.crew.workers.drain(..) {
             // What a thread failed with has been delivered in its batch.
             let _ = exec::join(worker);
         }
@@ -240,6 +278,7 @@ impl Shared {
         let state = State { next: wanted, wanted, ..State::default() };
         Arc::new(Shared {
             reads: source.reads(),
+            first: wanted,
             source,
             options,
             state: Mutex::new(state),
@@ -265,7 +304,8 @@ impl Shared {
             if state.next == wanted {
                 state.next += 1;
                 drop(state);
-                return self.read_wanted(wanted);
+                let found = self.read(wanted, &mut || ());
+                return self.hand_over(exec::lock(&self.state), found).map(Some);
             }
             state = self.pause(state);
             if !state.ready.contains_key(&wanted) {
@@ -289,15 +329,8 @@ impl Shared {
         })
     }
 
-    /// Reads on the thread of the consumer, who claimed it.
-    fn read_wanted(&self, number: u64) -> Result<Option<Batch>> {
-        let found = self.read(number);
-        self.hand_over(exec::lock(&self.state), found).map(Some)
-    }
-
-    /// Reads for whoever asks next.
-    fn read_ahead(&self, number: u64) {
-        let found = self.read(number);
+    /// Keeps what was read for whoever asks for it.
+    fn keep(&self, number: u64, found: Result<Batch>) {
         let mut state = exec::lock(&self.state);
         state.ready_bytes += found.as_ref().map_or(0, Batch::bytes);
         state.ready.insert(number, found);
@@ -322,7 +355,7 @@ impl Shared {
     /// What a thread does until the stream is closed or everything is read.
     fn work(&self) -> Result<()> {
         while let Some(number) = self.claim() {
-            self.read_ahead(number);
+            self.keep(number, self.read(number, &mut || ()));
         }
         Ok(())
     }
@@ -345,10 +378,14 @@ impl Shared {
         None
     }
 
-    /// Reads a batch; a panic becomes an error, so that the consumer never waits in vain.
-    fn read(&self, number: u64) -> Result<Batch> {
-        let proceed = || if self.closed.load(Relaxed) { Err(exec::interrupted()) } else { Ok(()) };
-        let read = || exec::guard("reading a batch", || self.source.read(number, &mut { proceed }));
+    /// Reads a batch; a panic becomes an error, so that the consumer never waits in vain. `meanwhile` is called before each
+    /// sample.
+    fn read(&self, number: u64, meanwhile: &mut dyn FnMut()) -> Result<Batch> {
+        let mut proceed = || {
+            meanwhile();
+            if self.closed.load(Relaxed) { Err(exec::interrupted()) } else { Ok(()) }
+        };
+        let mut read = || exec::guard("reading a batch", || self.source.read(number, &mut proceed));
         let begun = Instant::now();
         let (found, parts) =
             if number.is_multiple_of(WATCHED) { timing::watch(read) } else { (read(), Parts::default()) };

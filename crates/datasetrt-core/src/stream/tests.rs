@@ -210,6 +210,24 @@ fn noise(sample: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn threads_start_with_the_second_batch_or_where_the_first_takes_long() {
+    let root = tempfile::tempdir().unwrap();
+    let small = write_payloads(&root.path().join("small"), &vec![noise(1, 10); 10], Compression::None);
+    let mut small = stream(&small, 0, 1, options(2, 2));
+    let mut started = Vec::new();
+    for _ in 0..3 {
+        small.next(&mut || false).unwrap().unwrap();
+        started.push(small.crew.workers.len());
+    }
+    // The first one may take long on a busy machine.
+    assert_eq!(started[1..], [2, 2]);
+    let large = write_payloads(&root.path().join("large"), &vec![noise(1, 8 << 20); 6], Compression::None);
+    let mut large = stream(&large, 0, 4, options(2, 2));
+    large.next(&mut || false).unwrap().unwrap();
+    assert_eq!(large.crew.workers.len(), 1, "one batch is left");
+}
+
+#[test]
 fn columns_hold_the_bytes_of_the_plain_path() {
     for compression in [Compression::None, Compression::Lz4, Compression::ZstdDictionary { level: 1 }] {
         let root = tempfile::tempdir().unwrap();

@@ -86,7 +86,8 @@ class LoaderIterator(Steps, Iterator[T_co]):
     """One loop over a loader, made by ``iter(loader)``: the rest of one epoch, from where the loader is.
 
     An iterator of which nothing was ever asked has begun no epoch: some frameworks make one only to see
-    whether they can. Its native threads start with the first ``next``, too.
+    whether they can. Its native threads start with the second ``next``, or during the first one where that
+    takes more than half a millisecond.
 
     An exception of transform or collate leaves it at the same batch, which the next call tries again.
     Dropping it ends its native threads, as does :meth:`close`.
