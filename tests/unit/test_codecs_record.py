@@ -485,3 +485,19 @@ def test_messages_about_many_fields_are_short() -> None:
             call()
         assert len(str(refused.value)) < 1_000
         assert "\n" not in str(refused.value)
+
+
+def test_a_layout_of_many_fields_is_named_by_its_digest(tmp_path: Path, quiet: drt.WriterConfig) -> None:
+    def record(count: int, dtype: str = "uint8") -> drt.codecs.Record:
+        return drt.codecs.Record({f"a_field_{number:03}": (dtype, ()) for number in range(count)})
+
+    codec = record(400)
+    assert codec.name.startswith("record(400 fields,sha256:")
+    assert codec == record(400)
+    assert len({codec.name, record(401).name, record(400, "int8").name}) == 3
+    payload = codec.dumps({f"a_field_{number:03}": number % 256 for number in range(400)})
+    source = drt.MapSource("wide", range(2), lambda _: drt.CacheInput(payload, {}), codec=codec)
+    ds = drt.cache(source, tmp_path, config=quiet)
+    assert codec.loads_batch(ds.take([0, 1]))["a_field_399"].tolist() == [143, 143]
+    with pytest.raises(drt.CodecError):
+        ds.loader(transform=record(400, "int8"))

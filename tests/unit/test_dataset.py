@@ -247,6 +247,17 @@ def test_a_filter_is_what_polars_makes_of_the_table(which: str, tiny: drt.Cached
         assert found.fingerprint == expected.fingerprint
 
 
+@pytest.mark.parametrize("kind", [iter, list, lambda mask: (kept for kept in mask), pl.Series, np.array])
+def test_a_mask_is_one_however_it_comes(kind: Any, tiny: drt.CachedDataset) -> None:
+    mask = [number % 3 == 0 for number in range(100)]
+    expected = tiny.metadata.filter(kind(mask))
+    assert tiny.filter(kind(mask)).metadata.equals(expected)
+    assert numbers(tiny.filter(kind(mask), pl.col("label") > 2)) == [
+        number for number in range(0, 100, 3) if number % 10 > 2
+    ]
+    assert len(tiny.filter(kind([True] * 100))) == 100
+
+
 def test_a_filter_takes_a_generator_once(tiny: drt.CachedDataset) -> None:
     found = tiny.filter(expression for expression in (pl.col("label") > 2, pl.col("even")))
     assert numbers(found) == [number for number in range(0, 100, 2) if number % 10 > 2]
@@ -254,8 +265,8 @@ def test_a_filter_takes_a_generator_once(tiny: drt.CachedDataset) -> None:
 
 @pytest.mark.parametrize(
     "predicate",
-    [pl.col("row") < 2, pl.col("label"), pl.lit(1), [True, False], None, pl.col("even").head(3)],
-    ids=["no column", "numbers", "number", "short mask", "none", "short expression"],
+    [pl.col("row") < 2, pl.col("label"), pl.lit(1), [True, False], None, pl.col("even").head(3), []],
+    ids=["no column", "numbers", "number", "short mask", "none", "short expression", "nothing"],
 )
 def test_what_polars_refuses_comes_through_unchanged(predicate: Any, tiny: drt.CachedDataset) -> None:
     with pytest.raises(Exception) as theirs:  # noqa: PT011 - whatever it is

@@ -953,6 +953,22 @@ class WrapError(Exception):
     pass
 
 
+class SlotError(Exception):
+    """Unpickled by its args, it has another code."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ReadError(OSError):
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.errno = code
+
+
 class NeedsAttributeError(Exception):
     """Cannot say what it is without its attribute, as some of pytest's cannot."""
 
@@ -996,6 +1012,12 @@ def raised(number: int) -> BaseException:
         return type("LocalError", (KeyError,), {"__str__": lambda _: "in its own words"})("only here")
     if number == 15:
         return type("LocalError", (Exception,), {})("only here")
+    if number == 16:
+        return SlotError("unreadable", 7)
+    if number == 17:
+        return ReadError("unreadable", 5)
+    if number == 18:
+        return AttributeError("no such thing", name="thing", obj=threading.Lock())
     if number == 8:
         return FetchError("/p")
     if number == 9:
@@ -1019,12 +1041,12 @@ def raises_number(number: int) -> None:
         raise raised(number) from cause
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", range(19))
 def test_exceptions_of_workers_keep_their_class_and_cause(number: int) -> None:
     expected = raised(number)
     kind = type(expected)
     if kind.__name__ == "LocalError":
-        kind = kind.__base__ if number < 15 else RuntimeError
+        kind = kind.__base__ if number != 15 else RuntimeError
     with pytest.raises(kind) as caught:
         mapped(raises_number, [number])
     found = caught.value
@@ -1050,6 +1072,10 @@ def test_exceptions_of_workers_keep_their_class_and_cause(number: int) -> None:
         assert (found.errno, found.filename) == (2, "a.jpg")
     if number == 14:
         assert "in its own words" in str(found)
+    if number in (16, 17, 18):
+        for name in ("code", "errno", "name"):
+            assert getattr(found, name, None) == getattr(expected, name, None)
+        assert str(found) == str(expected)
     if number == 6:
         assert found.__notes__[0] == "mine"
     if number == 8:

@@ -50,3 +50,8 @@ def test_a_codec() -> None:
     ds = drt.cache(source, drt.testing.tiny_dataset().caches[0].path.parent).with_transform(codec)
     (batch,) = drtj.batches(ds, global_batch=4, num_epochs=1, shuffle=False)
     assert batch["n"].tolist() == [0, 1, 2, 3]
+
+
+def test_it_takes_no_seed(transformed: drt.CachedDataset[Any]) -> None:
+    with pytest.raises(drt.InvalidInputError, match="seeded=True needs a decode that takes a seed"):
+        drtj.batches(transformed, global_batch=2, seeded=True)

@@ -34,7 +34,7 @@ TEXT = Column("x", np.dtype(object), ())
     ],
 )
 def test_the_column_of_a_value(value: object, dtype: str, shape: tuple[int, ...]) -> None:
-    assert column_of("x", value) == Column("x", np.dtype(dtype), shape)
+    assert column_of("x", value, 3) == Column("x", np.dtype(dtype), shape)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_the_column_of_a_value(value: object, dtype: str, shape: tuple[int, ...]
     ],
 )
 def test_what_no_tensor_can_be_is_refused_by_name(value: object, problem: str) -> None:
-    with pytest.raises(drt.CodecError, match=f"column 'x': .*{re.escape(problem)}"):
-        column_of("x", value)
+    with pytest.raises(drt.CodecError, match=f"column 'x' of sample 3: .*{re.escape(problem)}"):
+        column_of("x", value, 3)
 
 
 def test_rows_are_stacked_in_fresh_aligned_memory() -> None:
@@ -71,7 +71,7 @@ def test_text_keeps_its_trailing_nuls() -> None:
 
 
 def test_ragged_rows_become_values_and_splits() -> None:
-    column = column_of("x", [1, 2], ragged=True)
+    column = column_of("x", [1, 2], 3, ragged=True)
     assert column.shape == (None,)
     found = stacked(column, [[1, 2], [], [3]], [0, 1, 2])
     assert isinstance(found, Ragged)

@@ -184,19 +184,19 @@ def test_a_value_that_is_no_tensor_names_column_and_sample(
 
 
 def test_other_columns_and_other_forms_are_named(records: drt.CachedDataset) -> None:
-    text = _failure(records, lambda sample: {"y" if sample.sample_id else "z": 1, "w": 1})
-    assert "column 'z': decode does not return it; it returns ['y', 'w']" in text
-    text = _failure(records, lambda sample: (1,) if sample.sample_id else {"z": 1})
-    assert "column 'z': decode returns a tuple, and a mapping for the first row" in text
+    text = _failure(records, lambda sample: {"y" if sample.sample_id == 17 else "z": 1, "w": 1})
+    assert "column 'z' of sample 17: decode does not return it; it returns ['y', 'w']" in text
+    text = _failure(records, lambda sample: (1,) if sample.sample_id == 17 else {"z": 1})
+    assert "column 'z' of sample 17: decode returns a tuple, and a mapping for the first row" in text
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (object(), "column 'o': an object of type object, where a tensor is wanted"),
-        ({"nested": 1}, "column 'o': an object of type dict"),
-        (None, "column 'o': None"),
-        (np.datetime64("2020-01-01"), "column 'o': dtype datetime64"),
+        (object(), "column 'o' of sample 0: an object of type object, where a tensor is wanted"),
+        ({"nested": 1}, "column 'o' of sample 0: an object of type dict"),
+        (None, "column 'o' of sample 0: None"),
+        (np.datetime64("2020-01-01"), "column 'o' of sample 0: dtype datetime64"),
         (np.longdouble(1), "column 'o': dtype (float128|longdouble), which TensorFlow does not have"),
     ],
 )

@@ -54,3 +54,10 @@ def test_a_codec(records: drt.CachedDataset) -> None:
 
 def test_an_order_does_not_depend_on_it(ds: drt.CachedDataset[Any]) -> None:
     assert list(drtt.EpochSampler(ds, seed=7)) == list(drtt.EpochSampler(ds.with_transform(None), seed=7))
+
+
+def test_it_takes_no_seed(ds: drt.CachedDataset[Any]) -> None:
+    with pytest.raises(drt.InvalidInputError, match="seeded=True needs a decode that takes a seed"):
+        drtt.NativeLoader(ds, 2, seeded=True)
+    with pytest.raises(drt.InvalidInputError, match="seeded=True needs a decode that takes a seed"):
+        drtt.TorchDataset(ds, seeded=True)

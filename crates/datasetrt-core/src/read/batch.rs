@@ -205,10 +205,13 @@ fn unpack(wanted: &Wanted<'_>, record: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn read_record(wanted: &Wanted<'_>) -> Result<Vec<u8>> {
-    let shard = wanted.cache.shard(wanted.place.shard).map_err(|e| wanted.explain(&e))?;
-    let mut record = zeroed(wanted.place.end - wanted.place.start, shard.file.path())?;
-    shard.file.read_exact_at(&mut record, wanted.place.start).map_err(|e| wanted.explain(&e))?;
-    Ok(record)
+    let Place { shard, start, end } = wanted.place;
+    let read = wanted.cache.with_shard(shard, |file| {
+        let mut record = zeroed(end - start, file.path())?;
+        file.read_exact_at(&mut record, start)?;
+        Ok(record)
+    });
+    read.map_err(|e| wanted.explain(&e))
 }
 
 /// Without compression the lengths are known before reading: each payload goes straight to its place.
@@ -235,7 +238,8 @@ fn read_in_place(wanted: &Wanted<'_>, bytes: &mut [u8], before: usize) -> Result
     // costs a fifth more for 1 KiB.
     let record = bytes.get_mut(place..).unwrap_or_default();
     let Some(kept) = record.first_chunk::<RAW_FRAME_BYTES>().copied() else { return Ok(()) };
-    let found = wanted.cache.shard(wanted.place.shard)?.file.read_exact_at(record, wanted.place.start);
+    let read = |file: &ReadFile| file.read_exact_at(record, wanted.place.start);
+    let found = wanted.cache.with_shard(wanted.place.shard, read);
     let Some((head, payload)) = record.split_first_chunk_mut::<RAW_FRAME_BYTES>() else { return Ok(()) };
     let frame = std::mem::replace(head, kept);
     found?;
@@ -244,16 +248,15 @@ fn read_in_place(wanted: &Wanted<'_>, bytes: &mut [u8], before: usize) -> Result
 
 /// Reads the payload of a record that is not compressed into parts which have its length together.
 fn read_raw_record(wanted: &Wanted<'_>, parts: &mut [&mut [u8]]) -> Result<()> {
-    let shard = wanted.cache.shard(wanted.place.shard)?;
     let mut head = [0; RAW_FRAME_BYTES];
-    match parts {
+    wanted.cache.with_shard(wanted.place.shard, |file| match parts {
         [payload] if payload.len() <= PIECE_BYTES => {
             let mut pieces = [IoSliceMut::new(&mut head), IoSliceMut::new(payload)];
-            shard.file.read_scattered_at(&mut pieces, wanted.place.start)?;
+            file.read_scattered_at(&mut pieces, wanted.place.start)?;
             timed(Part::Verify, || verify_raw(wanted.cache.rules(), wanted.sample, &head, payload))
         }
-        parts => read_pieces(wanted, &shard.file, &mut head, parts),
-    }
+        parts => read_pieces(wanted, file, &mut head, parts),
+    })
 }
 
 /// So many bytes are read with one system call and then hashed, while they are still in the processor's cache: large

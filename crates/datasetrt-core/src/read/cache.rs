@@ -171,7 +171,17 @@ impl Cache {
         &self.rules
     }
 
-    pub(super) fn shard(&self, ordinal: u64) -> Result<Arc<OpenShard>> {
+    /// Works with the open file of a shard.
+    pub(super) fn with_shard<T>(&self, ordinal: u64, work: impl FnOnce(&ReadFile) -> Result<T>) -> Result<T> {
+        // The usual case, in which no thread counts its use of the file: all would write to one place in memory for it.
+        let kept = self.shards.kept(ordinal);
+        match kept.as_ref().and_then(|slot| slot.as_deref()).filter(|open| open.ordinal == ordinal) {
+            Some(open) => work(&open.file),
+            None => work(&self.shard(ordinal)?.file),
+        }
+    }
+
+    fn shard(&self, ordinal: u64) -> Result<Arc<OpenShard>> {
         let mut found = self.shards.get(&self.manifest, ordinal);
         for _ in 0..MOST_RETURNS {
             let Err(error) = found else { break };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwapOption, Guard};
 
 use super::files::{open_checked, shard_mismatch};
 use crate::error::Result;
@@ -21,7 +21,7 @@ pub(super) struct ShardFiles {
 }
 
 pub(super) struct OpenShard {
-    ordinal: u64,
+    pub(super) ordinal: u64,
     pub(super) file: ReadFile,
 }
 
@@ -31,10 +31,18 @@ impl ShardFiles {
         ShardFiles { folder: folder.to_owned(), slots: (0..slots).map(|_| ArcSwapOption::empty()).collect() }
     }
 
+    fn slot(&self, ordinal: u64) -> Option<&ArcSwapOption<OpenShard>> {
+        usize::try_from(ordinal % self.slots.len() as u64).ok().and_then(|at| self.slots.get(at))
+    }
+
+    /// What the slot of a shard holds at present, which may be another shard.
+    pub(super) fn kept(&self, ordinal: u64) -> Option<Guard<Option<Arc<OpenShard>>>> {
+        Some(self.slot(ordinal)?.load())
+    }
+
     /// The open file of a shard.
     pub(super) fn get(&self, manifest: &Manifest, ordinal: u64) -> Result<Arc<OpenShard>> {
-        let slot = usize::try_from(ordinal % self.slots.len() as u64).ok().and_then(|at| self.slots.get(at));
-        let slot = slot.ok_or_else(|| shard_mismatch(&self.folder, ordinal, "has no slot"))?;
+        let slot = self.slot(ordinal).ok_or_else(|| shard_mismatch(&self.folder, ordinal, "has no slot"))?;
         if let Some(open) = slot.load_full().filter(|open| open.ordinal == ordinal) {
             return Ok(open);
         }

@@ -100,7 +100,7 @@ def batches(
         [4 5 6 7] [ True  True  True  True]
         [8 9 0 1] [ True  True False False]
     """
-    rows, decode = opened(source, decode)
+    rows, decode = opened(source, decode, seeded=seeded)
     dataset, order = ordered(rows, sampler, shuffle, seed, weights)
     work = Columns(
         decode,

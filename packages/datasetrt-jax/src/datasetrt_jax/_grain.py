@@ -127,7 +127,7 @@ class GrainBatchSource:
         process_index: int | None = None,
         process_count: int | None = None,
     ) -> None:
-        rows, decode = opened(source, decode)
+        rows, decode = opened(source, decode, seeded=seeded)
         dataset, order = ordered(rows, sampler, shuffle, seed, weights)
         work = Columns(
             decode,

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 Source: TypeAlias = drt.CachedDataset[Any] | os.PathLike[str] | str
 
 
-def opened(source: Source, decode: Decode | None) -> tuple[drt.CachedDataset, Decode | None]:
-    """The dataset without its transform, which stands in for ``decode`` where that is not given."""
+def opened(
+    source: Source, decode: Decode | None, *, seeded: bool = False
+) -> tuple[drt.CachedDataset, Decode | None]:
+    """The dataset without its transform, which stands in for ``decode`` without a seed where none is given."""
     dataset = source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
-    return dataset.with_transform(None), dataset.transform if decode is None else decode
+    stands_in = decode is None and seeded is not True
+    return dataset.with_transform(None), dataset.transform if stands_in else decode
 
 
 def ordered(

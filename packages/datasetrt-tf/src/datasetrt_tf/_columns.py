@@ -57,22 +57,22 @@ class Column:
         return drt.CodecError(f"column {self.name!r}{where}: {problem}", kind="layout", sample_id=sample_id)
 
 
-def column_of(name: str, value: object, *, ragged: bool = False) -> Column:
+def column_of(name: str, value: object, sample_id: int, *, ragged: bool = False) -> Column:
     """The column that one sample's value belongs to.
 
     Raises:
-        CodecError: The value is no number, text or array of those; names the column.
+        CodecError: The value is no number, text or array of those; names column and sample.
     """
-    array = _array(Column(name, np.dtype(object), ()), value)
+    array = _array(Column(name, np.dtype(object), ()), value, sample_id)
     text = array.dtype.kind in "SUO"
     shape: tuple[int | None, ...] = array.shape
     column = Column(name, np.dtype(object) if text else array.dtype.newbyteorder("="), shape)
     if text:
-        _encoded(column, value, None)  # refuses what only looks like text
+        _encoded(column, value, sample_id)  # refuses what only looks like text
     if not ragged:
         return column
     if not shape:
-        raise column.bad("ragged, but the value is a single one; leave it out of ragged=")
+        raise column.bad("ragged, but the value is a single one; leave it out of ragged=", sample_id)
     return Column(name, column.dtype, (None, *shape[1:]), ragged=True)
 
 

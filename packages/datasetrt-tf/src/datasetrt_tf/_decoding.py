@@ -152,7 +152,8 @@ class Layout:
         if column.name in self.metadata:
             return _metadata(column, decoded, self.fill.get(column.name))
         if decoded.each:
-            values = [_part(self.form, column, result) for result in decoded.results]
+            each = zip(decoded.results, decoded.sample_ids, strict=True)
+            values = [_part(self.form, column, result, sample_id) for result, sample_id in each]
             return stacked(column, values, decoded.sample_ids)
         return whole_batch(column, _part(self.form, column, decoded.results), len(decoded.sample_ids))
 
@@ -226,9 +227,9 @@ def _decoded_columns(
         return "mapping", {}
     decoded = decoding.decoded(_first_batch(source, on_corrupt, **decoding.arguments))
     result = decoded.results[0] if decoded.each else decoded.results
-    form = _form(result)
+    form, first = _form(result), int(decoded.sample_ids[0])
     return form, {
-        name: column_of(name, value if decoded.each else _first(name, value), ragged=name in ragged)
+        name: column_of(name, value if decoded.each else _first(name, value), first, ragged=name in ragged)
         for name, value in _parts(form, result).items()
     }
 
@@ -268,14 +269,14 @@ def _parts(form: Form, result: Any) -> dict[str, Any]:
     return {"0": result}
 
 
-def _part(form: Form, column: Column, result: Any) -> Any:
+def _part(form: Form, column: Column, result: Any, sample_id: int | None = None) -> Any:
     if form == "single":
         return result
     if _form(result) != form:
-        raise column.bad(f"decode returns {a_type(result)}, and a {form} for the first row")
+        raise column.bad(f"decode returns {a_type(result)}, and a {form} for the first row", sample_id)
     parts = result if form == "mapping" else _parts(form, result)
     if column.name not in parts:
-        raise column.bad(f"decode does not return it; it returns {list(parts)}")
+        raise column.bad(f"decode does not return it; it returns {list(parts)}", sample_id)
     return parts[column.name]
 
 

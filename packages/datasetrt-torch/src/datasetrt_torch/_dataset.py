@@ -85,7 +85,7 @@ class TorchDataset(Dataset[T_co]):
         mask_key: str | None = None,
     ) -> None:
         choice("output", output, ("samples", "columns"))
-        self._dataset, decode = opened(source, decode)
+        self._dataset, decode = opened(source, decode, seeded=seeded)
         self._output = output
         self._decoding = decoding(
             self._dataset,

@@ -156,7 +156,7 @@ class NativeLoader:
             drt.installation.import_package(
                 "tensordict", user="NativeLoader(as_tensordict=True)", at_least="0.7"
             )
-        rows, decode = opened(source, decode)
+        rows, decode = opened(source, decode, seeded=seeded)
         dataset, order = ordered(rows, sampler=sampler, shuffle=shuffle, seed=seed, weights=weights)
         tail = _tail_for(tail, order)
         self._sharding = _equal(resolve(sharding), tail)

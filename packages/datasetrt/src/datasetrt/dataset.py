@@ -328,8 +328,8 @@ class CachedDataset(Loadable[T_co]):
         # Polars itself filters the very table that users see: what an expression may mean, it means here.
         table = self.metadata
         rows = table.lazy()
-        # Twice, where the first time fails; so of each iterator what it gives.
-        given = [each for some in predicates for each in (some if isinstance(some, Iterator) else (some,))]
+        # Taken twice, where the first time fails.
+        given = [list(some) if isinstance(some, Iterator) else some for some in predicates]
         # No condition keeps every row; Polars 1.22 refuses it.
         if predicates or constraints:
             rows = rows.filter(*given, **constraints)

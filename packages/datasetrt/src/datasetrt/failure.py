@@ -119,8 +119,24 @@ def _unchanged(error: BaseException) -> bytes | None:
     return packed if same and vars(again).keys() >= vars(error).keys() else None
 
 
-def _told(error: BaseException) -> tuple[str, str]:
-    return reason(error), shown(error.args, 1_000)
+def _told(error: BaseException) -> tuple[str, ...]:
+    """What can be compared of two exceptions: values need not be equal to what they are unpickled as."""
+    beside = (f"{name}={shown(value)}" for name, value in _beside_dict(error).items())
+    return reason(error), shown(error.args, 1_000), *beside
+
+
+def _beside_dict(error: BaseException) -> dict[str, Any]:
+    """What an exception holds outside of its dict: errno and filename, names in ``__slots__``."""
+    found: dict[str, Any] = {}
+    for base in type(error).__mro__:
+        for name, member in vars(base).items():
+            slot = isinstance(member, MemberDescriptorType) and not name.startswith("__")
+            # The object without the attribute, or with the name, may be as large as all data.
+            if slot and not (name == "obj" and base in (AttributeError, NameError)):
+                value = getattr(error, name, None)
+                if value is not None:
+                    found[name] = value
+    return found
 
 
 def _as_base(
@@ -180,15 +196,8 @@ class _Packed:
 
 def _attributes(error: BaseException) -> dict[str, Any]:
     """What an exception holds beside its arguments, as far as that can be sent."""
-    found = dict(vars(error))
+    found = vars(error) | _beside_dict(error)
     notes = found.pop("__notes__", None)
-    for base in type(error).__mro__:
-        for name, member in vars(base).items():
-            # What is kept outside of the dict: errno and filename, names in __slots__.
-            if isinstance(member, MemberDescriptorType) and not name.startswith("__"):
-                value = getattr(error, name, None)
-                if value is not None:
-                    found[name] = value
     kept = {name: value for name, value in found.items() if _round_trip(value) is not None}
     if isinstance(notes, list):
         kept["__notes__"] = [text for text in notes if isinstance(text, str)]

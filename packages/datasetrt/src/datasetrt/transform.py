@@ -141,7 +141,10 @@ def assembly(
         codecs.check(ds, transform)
     elif transform is None:
         if seeded:
-            raise invalid("seeded=True needs a transform; give transform=, a function of a sample and a seed")
+            raise invalid(
+                "seeded=True needs a transform that takes a seed, which that of a dataset does not; "
+                "give transform=, a function of a sample and a seed"
+            )
         # That of the dataset was checked when the dataset got it.
         transform = ds.transform
     elif not callable(transform):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ from ._record_layout import Field, cuts, place, record_dtype
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+#: As long as the name of a codec in a cache may be.
+_MAX_NAME_BYTES = 4096
 
 
 class Record:
@@ -61,11 +65,11 @@ class Record:
         object.__setattr__(self, "_fields", placed)
         object.__setattr__(self, "_dtype", record_dtype(placed))
         object.__setattr__(self, "_cuts", cuts(placed, self.size))
-        object.__setattr__(self, "_name", f"record({','.join(field.spelling for field in placed)})")
+        object.__setattr__(self, "_name", _name_of(placed))
 
     @property
     def name(self) -> str:
-        """The whole layout, such as ``record(x:float32[2],id:int64[])``.
+        """The layout, such as ``record(x:float32[2],id:int64[])``; a digest of one that is too long for a name.
 
         Example:
             >>> import datasetrt as drt
@@ -373,6 +377,13 @@ def _check_ends(where: str, value: Any, depth: int) -> None:
     elif depth and isinstance(value, Sequence):
         for item in value:
             _check_ends(where, item, depth - 1)
+
+
+def _name_of(fields: Sequence[Field]) -> str:
+    name = f"record({','.join(field.spelling for field in fields)})"
+    if len(name.encode()) <= _MAX_NAME_BYTES:
+        return name
+    return f"record({len(fields)} fields,sha256:{hashlib.sha256(name.encode()).hexdigest()})"
 
 
 def _is_float(number: int) -> bool:
