@@ -83,7 +83,7 @@ def test_bad_arguments(strategy: Any, records: drt.CachedDataset) -> None:
     wrong = {**records.loader(sampler=drt.Shuffle(0)).state_dict(), "position": ROWS + 1}
     with pytest.raises(drt.StateError, match="position is 101"):
         drtf.distributed(strategy, records, 24, decode=CODEC, start=wrong)
-    with pytest.raises(drt.CodecError, match="column 'x': an object of type object"):
+    with pytest.raises(drt.CodecError, match="column 'x' of sample 0: an object of type object"):
         drtf.distributed(strategy, records, 24, decode=lambda sample: {"x": object()})
 
 

@@ -151,7 +151,7 @@ def test_arguments_are_refused(records: drt.CachedDataset, options: Any, message
 def test_text_and_objects_are_refused_by_name(records: drt.CachedDataset) -> None:
     with pytest.raises(drt.CodecError, match="column 'name': text, where a tensor of numbers is wanted"):
         _args(records, epochs=1, columns=["x", "name"], targets="name")
-    with pytest.raises(drt.CodecError, match="column 'y': an object of type dict"):
+    with pytest.raises(drt.CodecError, match="column 'y' of sample 0: an object of type dict"):
         _args(records, epochs=1, decode=lambda sample: {"x": 1, "y": {}})
     for name in ("num_epochs", "start", "shard"):
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):

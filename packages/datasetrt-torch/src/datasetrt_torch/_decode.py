@@ -29,7 +29,7 @@ PAYLOAD = "data"
 def opened(
     source: Source, decode: Decode | None, *, seeded: bool = False
 ) -> tuple[drt.CachedDataset, Decode | None]:
-    """The dataset without its transform, which stands in for ``decode`` without a seed where none is given."""
+    """The dataset without its transform, which stands in for a ``decode`` without a seed."""
     dataset = source if isinstance(source, drt.CachedDataset) else drt.open_dataset(source)
     stands_in = decode is None and seeded is not True
     return dataset.with_transform(None), dataset.transform if stands_in else decode

@@ -69,7 +69,7 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The layout, such as ``record(x:float32[2],id:int64[])``; a digest of one that is too long for a name.
+        """The layout, such as ``record(x:float32[2],id:int64[])``, or a digest of one that is too long.
 
         Example:
             >>> import datasetrt as drt
