@@ -62,10 +62,17 @@ def get_lmdb(case: Case) -> float:
 
 
 def get_floor(case: Case) -> float:
-    """The same from C."""
+    """The same from C, copied from a mapping."""
     rows = some_rows(case)
     get = stores.floor_samples(case, shuffled(1)).get
     return case.rate(lambda: read_pairs(map(get, rows)), len(rows))
+
+
+def get_floor_read(case: Case) -> float:
+    """The same from C by ``pread``."""
+    rows = some_rows(case)
+    read = stores.floor_samples(case, shuffled(1)).read
+    return case.rate(lambda: read_pairs(map(read, rows)), len(rows))
 
 
 def take_ours(case: Case) -> float:
@@ -176,11 +183,12 @@ ROWS = [
             "dataset-rt": get_rival,
             "lmdb": get_lmdb,
             "floor bytes": get_floor,
+            "floor pread": get_floor_read,
         },
         [Target("ours", "os.pread + dict", 1.3)],
         "1k",
         ("ours", "dataset-rt", "lmdb", "raw"),
-        "floor bytes",
+        "floor pread",
     ),
     Row(
         "take-1k",

@@ -122,17 +122,18 @@ static PyObject *fill(PyObject *self, PyObject *args)
 
 PyDoc_STRVAR(samples_doc,
              "Samples(path, offsets, label, score, split, names, order): an iterator of (bytes, dict of three).\n"
-             "Payloads are copied from one mapping; `get(row)` gives one sample.");
+             "Payloads are copied from one mapping; `get(row)` gives one sample, and `read(row)` one by pread.");
 typedef struct {
     PyObject_HEAD
     char *map;
     size_t length;
+    int file;
     Py_ssize_t rows, position;
     Py_buffer offsets, label, score, split, order;
     PyObject *names, *keys[3];
 } Samples;
 
-static PyObject *sample_of(Samples *self, int64_t row)
+static PyObject *sample_of(Samples *self, int64_t row, int reads)
 {
     const uint64_t *at = (const uint64_t *)self->offsets.buf + row;
     PyObject *values[3], *metadata = NULL, *data = NULL, *pair = NULL;
@@ -140,7 +141,11 @@ static PyObject *sample_of(Samples *self, int64_t row)
     values[1] = Py_NewRef(PyTuple_GET_ITEM(self->names, ((const uint8_t *)self->split.buf)[row]));
     values[2] = PyFloat_FromDouble(((const double *)self->score.buf)[row]);
     metadata = PyDict_New();
-    data = PyBytes_FromStringAndSize(self->map + at[0], (Py_ssize_t)(at[1] - at[0]));
+    data = PyBytes_FromStringAndSize(reads ? NULL : self->map + at[0], (Py_ssize_t)(at[1] - at[0]));
+    if (reads && data && pread_all(self->file, PyBytes_AS_STRING(data), at[1] - at[0], (off_t)at[0]) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        Py_CLEAR(data);
+    }
     if (values[0] && values[2] && metadata && data) {
         int failed = 0;
         for (int i = 0; i < 3; i++) failed |= PyDict_SetItem(metadata, self->keys[i], values[i]) < 0;
@@ -156,23 +161,28 @@ static PyObject *samples_next(PyObject *object)
 {
     Samples *self = (Samples *)object;
     if (self->position >= self->rows) return NULL;
-    return sample_of(self, ((const int64_t *)self->order.buf)[self->position++]);
+    return sample_of(self, ((const int64_t *)self->order.buf)[self->position++], 0);
 }
 
-static PyObject *samples_get(PyObject *object, PyObject *number)
+static PyObject *sample_at(PyObject *object, PyObject *number, int reads)
 {
     Samples *self = (Samples *)object;
     long long row = PyLong_AsLongLong(number);
     if (row == -1 && PyErr_Occurred()) return NULL;
     if (row < 0 || row >= self->label.len / 8) return PyErr_Format(PyExc_IndexError, "no row %lld", row);
-    return sample_of(self, row);
+    return sample_of(self, row, reads);
 }
+
+static PyObject *samples_get(PyObject *object, PyObject *number) { return sample_at(object, number, 0); }
+
+static PyObject *samples_read(PyObject *object, PyObject *number) { return sample_at(object, number, 1); }
 
 static void samples_dealloc(PyObject *object)
 {
     Samples *self = (Samples *)object;
     Py_buffer *views[] = {&self->offsets, &self->label, &self->score, &self->split, &self->order};
     if (self->map) munmap(self->map, self->length);
+    if (self->file > 0) close(self->file);
     for (int i = 0; i < 5; i++)
         if (views[i]->obj) PyBuffer_Release(views[i]);
     for (int i = 0; i < 3; i++) Py_XDECREF(self->keys[i]);
@@ -217,7 +227,9 @@ static PyObject *samples_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->rows = self->order.len / 8;
     for (int i = 0; i < 3; i++) self->keys[i] = PyUnicode_InternFromString(keys[i]);
     self->map = mapped(path, &self->length);
-    if (!self->map || !self->keys[0] || !self->keys[1] || !self->keys[2]) {
+    self->file = open(path, O_RDONLY | O_CLOEXEC);
+    if (self->map && self->file < 0) PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+    if (!self->map || self->file < 0 || !self->keys[0] || !self->keys[1] || !self->keys[2]) {
         Py_DECREF(self);
         return NULL;
     }
@@ -226,6 +238,7 @@ static PyObject *samples_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 
 static PyMethodDef samples_methods[] = {
     {"get", samples_get, METH_O, "get(row) -> (bytes, dict)"},
+    {"read", samples_read, METH_O, "read(row) -> (bytes, dict)"},
     {NULL, NULL, 0, NULL},
 };
 
