@@ -12,7 +12,7 @@ const LARGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Less comes from the allocator, which often has it in place. Where a virtual machine gives its free memory back to the
 /// host, all memory that is not in place costs as much as its bytes.
-const WORTH_LARGE_PAGES: usize = 16 << 20;
+pub(crate) const WORTH_LARGE_PAGES: usize = 16 << 20;
 
 /// Bytes of this process alone.
 #[derive(Debug)]

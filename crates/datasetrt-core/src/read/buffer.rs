@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, TryLockError};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Memory;
+use crate::memory::{Memory, WORTH_LARGE_PAGES};
 
 /// Alignment of a buffer's first byte and, where payloads differ in size, of each payload.
 pub const ALIGNMENT: usize = 64;
@@ -92,10 +92,11 @@ impl Pool {
         Arc::new(Pool { spare: Mutex::default(), most_buffers, most_bytes })
     }
 
-    /// Room for the batches that are ready, being read and being looked at, but no more bytes than may be ready.
+    /// Room for the batches that are ready, being read and being looked at: half as many bytes again as may be ready.
     pub fn for_prefetch(batches: u64, bytes: u64) -> Arc<Self> {
         let batches = usize::try_from(batches).unwrap_or(usize::MAX);
-        Pool::new(batches.saturating_add(2), usize::try_from(bytes).unwrap_or(usize::MAX))
+        let bytes = usize::try_from(bytes.saturating_add(bytes / 2)).unwrap_or(usize::MAX);
+        Pool::new(batches.saturating_add(2), bytes)
     }
 
     /// A buffer of at least `total` bytes and not many more, of any content.
@@ -129,7 +130,9 @@ impl Pool {
 
 /// The size of an allocation that has `length` bytes from an aligned place on.
 fn padded(length: usize) -> Result<usize> {
-    let total = length.checked_add(ALIGNMENT).filter(|n| *n <= isize::MAX as usize);
+    // A mapping begins at a page.
+    let before = if length < WORTH_LARGE_PAGES { ALIGNMENT } else { 0 };
+    let total = length.checked_add(before).filter(|n| *n <= isize::MAX as usize);
     total.ok_or_else(|| not_enough(length))
 }
 
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_zeroed() {
-        for length in [0, 1, 63, 64, 1000, 100_000] {
+        for length in [0, 1, 63, 64, 1000, 100_000, WORTH_LARGE_PAGES - 1, WORTH_LARGE_PAGES] {
             let mut buffer = AlignedBuffer::zeroed(length).unwrap();
             assert_eq!(buffer.as_slice(), vec![0; length]);
             assert_eq!(buffer.as_slice().as_ptr().addr() % ALIGNMENT, 0);
