@@ -14,6 +14,7 @@ CORE = REPOSITORY / "crates" / "datasetrt-core" / "src"
 RANK = {
     "error": 0,
     "exec": 1,
+    "memory": 1,
     "format": 2,
     "store": 2,
     "sampler": 2,
@@ -65,7 +66,7 @@ def _problem(path: tuple[str, ...], module: str, exported: dict[str, str]) -> st
 
 
 def test_every_module_has_a_rank() -> None:
-    listed = re.findall(r"^pub mod (\w+);", (CORE / "lib.rs").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(r"^(?:pub )?mod (\w+);", (CORE / "lib.rs").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(listed) == sorted(RANK)
 
 

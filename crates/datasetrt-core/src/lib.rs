@@ -5,7 +5,7 @@
 //! with which weights. A [`sampler::Order`] maps positions to rows, and a [`stream::Stream`] reads
 //! batches in that order.
 //!
-//! Layers: `error`, `memory` ← `format`, `store`, `sampler` ← `metadata` ← `read`, `write` ← `stream`.
+//! Layers: `error` ← `exec`, `memory` ← `format`, `store`, `sampler` ← `metadata` ← `read`, `write` ← `stream`.
 //! Reading and writing never import each other; nothing here knows Python.
 
 pub mod error;
