@@ -58,6 +58,26 @@ WITHOUT_MEMORY = {
         else:
             raise AssertionError
         """,
+    **{
+        f"samples {method}": f"""
+        payloads = [bytes(300 << 20), b"small"]
+        config = drt.WriterConfig(progress=False, compression={method!r})
+        ds = drt.open_dataset(drt.write_cache(Source(), sys.argv[1], config=config).path)
+        samples = ds.loader(batch_size=None, threads=1, prefetch_batches=0)
+        kept = ds.take([0])
+        for read in (lambda: ds[0], lambda: next(iter(ds)), lambda: next(iter(samples)), lambda: kept[0]):
+            limited(100 << 20)
+            try:
+                read()
+            except drt.StorageError as error:
+                assert "not enough memory" in str(error), error
+            else:
+                raise AssertionError
+            unlimited()
+        assert ds[1].data == b"small"
+        """
+        for method in ("none", "lz4")
+    },
     # A thread needs memory for its stack; those that have ended leave a few. What was begun is not lost.
     "threads": """
         payloads = [bytes([number]) for number in range(200)]

@@ -13,14 +13,14 @@ use datasetrt_core::store::file::zeroed;
 use datasetrt_core::stream::Batch;
 use numpy::PyArray1;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
+use pyo3::types::{PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 use pyo3_arrow::PyRecordBatch;
 
 use crate::error::{OrRaise as _, invalid, reason, repr, shorten};
 use crate::info::{BatchInfo, Members};
 use crate::input;
 use crate::metadata::{self, Lazy};
-use crate::payloads::{Payloads, parts};
+use crate::payloads::{Payloads, parts, python_bytes};
 use crate::sample::{CachedSample, Row};
 
 /// Samples that were read together, in the order that was asked for.
@@ -69,7 +69,7 @@ impl SampleBatch {
     fn sample(&self, py: Python<'_>, at: usize) -> PyResult<CachedSample> {
         let length = self.payloads.lengths().get(at).copied().unwrap_or_default();
         let rows = self.payloads.rows(py)?;
-        let data = PyBytes::new_with(py, length, |out| {
+        let data = python_bytes(py, length, |out| {
             rows.copy(at, out);
             Ok(())
         })?;

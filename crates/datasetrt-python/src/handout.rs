@@ -7,10 +7,11 @@ use datasetrt_core::read::{Payloads, Places};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::info::{BatchInfo, Members};
 use crate::metadata::Lazy;
+use crate::payloads::copied;
 use crate::sample::{CachedSample, Row};
 
 /// Samples that were read together; each becomes an object when it is asked for.
@@ -36,7 +37,7 @@ impl Read {
             starts.get(at).zip(self.payloads.lengths.get(at)).map(|(start, length)| *start..start + length);
         let bytes = span.and_then(|span| self.payloads.buffer.as_slice().get(span)).unwrap_or_default();
         let row = Row::Batch { batch: Arc::clone(&self.columns), row: at };
-        CachedSample::new(py, &PyBytes::new(py, bytes), row)
+        CachedSample::new(py, &copied(py, bytes)?, row)
     }
 }
 

@@ -2,12 +2,44 @@
 
 use datasetrt_core::read::buffer::{AlignedBuffer, layout};
 use datasetrt_core::read::{Payloads as CorePayloads, Places, Split};
+use datasetrt_core::{Error, ErrorKind};
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyMemoryView, PySequence};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PySequence};
 
 use crate::buffer::PayloadBuffer;
-use crate::error::{OrRaise as _, invalid};
+use crate::error::{OrRaise as _, invalid, to_py};
+
+/// Bytes of Python, written by `fill`. Where Python has no memory for it, that is an error of ours.
+pub(crate) fn python_bytes<'py>(
+    py: Python<'py>,
+    length: usize,
+    fill: impl FnOnce(&mut [u8]) -> PyResult<()>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, length, fill).map_err(|error| match error.is_instance_of::<PyMemoryError>(py) {
+        true => {
+            let message = format!(
+                "not enough memory for {length} bytes in one piece; free memory, or read on a machine with more"
+            );
+            to_py(py, &Error::new(ErrorKind::Io, message))
+        }
+        false => error,
+    })
+}
+
+/// The same of what is in memory.
+pub(crate) fn copied<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    /// Less is copied without being cleared first, and is had wherever anything is.
+    const SMALL_BYTES: usize = 32 << 10;
+    if bytes.len() <= SMALL_BYTES {
+        return Ok(PyBytes::new(py, bytes));
+    }
+    python_bytes(py, bytes.len(), |out| {
+        out.copy_from_slice(bytes);
+        Ok(())
+    })
+}
 
 /// Payloads in memory that Python may write to.
 pub(crate) struct Payloads {

@@ -21,6 +21,7 @@ use crate::batch::{SampleBatch, record};
 use crate::call::interrupted;
 use crate::error::{OrRaise as _, invalid, to_py};
 use crate::input;
+use crate::payloads::{copied, python_bytes};
 use crate::sample::{CachedSample, Row};
 use crate::verify::watched;
 
@@ -79,9 +80,9 @@ impl View {
             }
         });
         match found.or_raise(py)? {
-            Ok(payload) => Ok(PyBytes::new(py, payload)),
+            Ok(payload) => copied(py, payload),
             Err((wanted, length)) => {
-                PyBytes::new_with(py, length, |payload| py.detach(|| wanted.read_into(payload)).or_raise(py))
+                python_bytes(py, length, |payload| py.detach(|| wanted.read_into(payload)).or_raise(py))
             }
         }
     }
@@ -103,7 +104,7 @@ impl View {
 
     fn recipe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let recipe = py.detach(|| self.dataset.recipe()).or_raise(py)?;
-        Ok(PyBytes::new(py, &recipe))
+        copied(py, &recipe)
     }
 
     fn __len__(&self) -> PyResult<usize> {
