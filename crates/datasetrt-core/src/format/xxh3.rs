@@ -38,7 +38,8 @@ type Block = [u8; BLOCK_BYTES];
 type Secret = [u8; SECRET_BYTES];
 type Accumulators = [u64; 8];
 
-const FIRST_ACCUMULATORS: Accumulators = [
+/// What every hash begins with.
+static FIRST_ACCUMULATORS: Accumulators = [
     PRIME32_3 as u64,
     PRIME64_1,
     PRIME64_2,
@@ -74,10 +75,9 @@ impl BlockHasher {
         #[cfg(target_arch = "x86_64")]
         if has_wide_instructions() {
             // SAFETY: the processor has just said that it has the instructions.
-            let accumulators =
-                unsafe { wide::accumulate_only_block(&FIRST_ACCUMULATORS, &self.secret, block) };
+            let sums = unsafe { wide::accumulate_only_block(&self.secret, block) };
             let first = PRIME64_1.wrapping_mul(BLOCK_BYTES as u64);
-            return merge(&accumulators, &self.secret, MERGE_SECRET, first);
+            return merge(&sums, &self.secret, MERGE_SECRET, first);
         }
         XxHash3_64::oneshot(block)
     }
@@ -249,7 +249,10 @@ mod wide {
         _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
     };
 
-    use super::{Accumulators, BLOCK_BYTES, Block, LAST_STRIPE_SECRET, PRIME32_1, STRIPE_BYTES, Secret};
+    use super::{
+        Accumulators, BLOCK_BYTES, Block, FIRST_ACCUMULATORS, LAST_STRIPE_SECRET, PRIME32_1, STRIPE_BYTES,
+        Secret,
+    };
 
     #[target_feature(enable = "avx512f")]
     pub(super) fn accumulate_blocks(accumulators: &mut Accumulators, secret: &Secret, blocks: &[Block]) {
@@ -287,13 +290,9 @@ mod wide {
 
     /// Of a block that nothing precedes and nothing follows.
     #[target_feature(enable = "avx512f")]
-    pub(super) fn accumulate_only_block(
-        accumulators: &Accumulators,
-        secret: &Secret,
-        block: &Block,
-    ) -> Accumulators {
+    pub(super) fn accumulate_only_block(secret: &Secret, block: &Block) -> Accumulators {
         // SAFETY: eight words of eight bytes lie there, and the instruction asks for no alignment.
-        let mut sums = unsafe { _mm512_loadu_si512(accumulators.as_ptr().cast()) };
+        let mut sums = unsafe { _mm512_loadu_si512(FIRST_ACCUMULATORS.as_ptr().cast()) };
         let mut swapped_sums = _mm512_setzero_si512();
         for stripe in 0..BLOCK_BYTES / STRIPE_BYTES {
             let key_at =

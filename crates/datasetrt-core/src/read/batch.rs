@@ -392,15 +392,15 @@ fn fill_columns(
     read: &mut dyn FnMut(usize, Room<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     split.clear_gaps(count, memory);
-    let mut around = Around::new(split, count).map_err(whole)?;
+    let Some(mut around) = Around::new(split, count).map_err(whole)? else {
+        let mut columns = split.columns_mut(count, memory);
+        return (0..count).try_for_each(|place| {
+            let mut parts: Vec<_> = columns.iter_mut().filter_map(Iterator::next).collect();
+            read(place, Room::Parts(&mut parts))
+        });
+    };
     for place in 0..count {
-        let fitting = around.as_mut().and_then(|around| Some((around.span(place, memory.len())?, around)));
-        let Some((span, around)) = fitting else {
-            let mut columns = split.columns_mut(count, memory);
-            let parts = columns.iter_mut().filter_map(|column| column.nth(place));
-            read(place, Room::Parts(&mut parts.collect::<Vec<_>>()))?;
-            continue;
-        };
+        let span = around.span(place);
         let before = span.start.min(RAW_FRAME_BYTES);
         around.exchange(&span, memory);
         let bytes = memory.get_mut(span.start - before..span.end).unwrap_or_default();

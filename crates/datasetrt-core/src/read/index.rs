@@ -23,10 +23,16 @@ pub(super) struct Index {
 enum Rows {
     /// All records of the cache have this length: those of payloads of one size, which are many.
     Even(u64),
+    Listed(Listed),
+    OnDisk(ReadFile),
+}
+
+/// The rows one by one.
+#[derive(Debug)]
+enum Listed {
     /// Where no shard is too large for it.
     Near(Vec<u32>),
     Far(Vec<u64>),
-    OnDisk(ReadFile),
 }
 
 /// The samples of one shard and where its records end.
@@ -92,8 +98,8 @@ impl Index {
                 let end = even_end(sample - span.first, *length);
                 Ok((end.wrapping_sub(*length), end))
             }
-            Rows::Near(rows) => pair(rows, at, before),
-            Rows::Far(rows) => pair(rows, at, before),
+            Rows::Listed(Listed::Near(rows)) => pair(rows, at, before),
+            Rows::Listed(Listed::Far(rows)) => pair(rows, at, before),
             Rows::OnDisk(file) => {
                 let mut block = [0; 2 * ROW_BYTES];
                 let out = if before { &mut block[..] } else { &mut block[ROW_BYTES..] };
@@ -138,10 +144,13 @@ struct Loading<'a> {
     spans: &'a [Span],
     /// The length of all records so far.
     even: Option<u64>,
+    /// So many rows were even.
     seen: u64,
-    /// What the others are kept in; None where they stay on disk.
-    kept: Option<Rows>,
+    /// All rows, from the first uneven one on; None where they stay on disk.
+    kept: Option<Listed>,
+    /// There is no memory for them.
     refused: bool,
+    /// Rows of the file.
     count: usize,
 }
 
@@ -150,9 +159,9 @@ impl<'a> Loading<'a> {
         let count = file_bytes / ROW_BYTES as u64;
         let near = spans.iter().all(|span| span.records_end < u64::from(u32::MAX));
         let kept = if near && count <= RESIDENT_BYTES / size_of::<u32>() as u64 {
-            Some(Rows::Near(Vec::new()))
+            Some(Listed::Near(Vec::new()))
         } else if count <= RESIDENT_BYTES / size_of::<u64>() as u64 {
-            Some(Rows::Far(Vec::new()))
+            Some(Listed::Far(Vec::new()))
         } else {
             None
         };
@@ -198,9 +207,8 @@ impl<'a> Loading<'a> {
         let Some(length) = self.even.take() else { return };
         self.refused = match &mut self.kept {
             None => false,
-            Some(Rows::Near(rows)) => rows.try_reserve_exact(self.count).is_err(),
-            Some(Rows::Far(rows)) => rows.try_reserve_exact(self.count).is_err(),
-            Some(Rows::Even(_) | Rows::OnDisk(_)) => false,
+            Some(Listed::Near(rows)) => rows.try_reserve_exact(self.count).is_err(),
+            Some(Listed::Far(rows)) => rows.try_reserve_exact(self.count).is_err(),
         };
         let places = self.spans.iter().flat_map(|span| 0..span.end - span.first);
         let seen = usize::try_from(self.seen).unwrap_or(usize::MAX);
@@ -211,9 +219,9 @@ impl<'a> Loading<'a> {
         match &mut self.kept {
             _ if self.refused => (),
             // A row that lies beyond its shard is refused when it is asked for, and so is the largest number.
-            Some(Rows::Near(rows)) => rows.extend(ends.map(|end| u32::try_from(end).unwrap_or(u32::MAX))),
-            Some(Rows::Far(rows)) => rows.extend(ends),
-            None | Some(Rows::Even(_) | Rows::OnDisk(_)) => (),
+            Some(Listed::Near(rows)) => rows.extend(ends.map(|end| u32::try_from(end).unwrap_or(u32::MAX))),
+            Some(Listed::Far(rows)) => rows.extend(ends),
+            None => (),
         }
     }
 
@@ -226,7 +234,7 @@ impl<'a> Loading<'a> {
         self.give_up_even();
         match self.refused {
             true => Err(no_memory(file.bytes(), file.path())),
-            false => Ok(self.kept),
+            false => Ok(self.kept.map(Rows::Listed)),
         }
     }
 }
@@ -323,7 +331,7 @@ mod tests {
             let index = Index { spans, rows: found };
             let span = index.spans[index.spans.partition_point(|span| span.end <= at as u64)];
             let kept = index.rows(at as u64, &span, false).unwrap().1;
-            let largest = matches!(index.rows, Rows::Near(_)) && to > u64::from(u32::MAX);
+            let largest = matches!(index.rows, Rows::Listed(Listed::Near(_))) && to > u64::from(u32::MAX);
             prop_assert_eq!(kept, if largest { u64::from(u32::MAX) } else { to });
         }
     }
@@ -331,7 +339,9 @@ mod tests {
     #[test]
     fn a_file_of_too_few_rows_is_not_even() {
         let (spans, rows) = laid_out(&[vec![73; 10], vec![73; 10]]);
-        assert!(matches!(loaded(&spans, &rows[..15], 120, 4), Some(Rows::Near(kept)) if kept.len() == 15));
+        assert!(
+            matches!(loaded(&spans, &rows[..15], 120, 4), Some(Rows::Listed(Listed::Near(kept))) if kept.len() == 15)
+        );
         assert!(loaded(&spans, &rows[..15], 1 << 40, 4).is_none());
         assert!(matches!(loaded(&spans, &rows, 1 << 40, 4), Some(Rows::Even(73))));
     }

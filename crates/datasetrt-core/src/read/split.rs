@@ -129,11 +129,11 @@ impl<'a> Around<'a> {
         Ok(few.then_some(Around { split, starts, widest, sides, beside: [0; MOST_BESIDE] }))
     }
 
-    /// Where in a buffer of `buffer_bytes` the payload at `place` is read to; None where it would not fit.
-    pub(super) fn span(&self, place: usize, buffer_bytes: usize) -> Option<Range<usize>> {
-        let start = self.part(self.widest, place)?.start.checked_sub(self.sides[0])?;
-        let end = start.checked_add(self.split.record_bytes)?;
-        (end <= buffer_bytes).then_some(start..end)
+    /// Where in the buffer the payload at `place` is read to. It is within: of each column beside the widest one, there is
+    /// at least one part on that side.
+    pub(super) fn span(&self, place: usize) -> Range<usize> {
+        let start = self.part(self.widest, place).map_or(0, |widest| widest.start - self.sides[0]);
+        start..start + self.split.record_bytes
     }
 
     /// Exchanges what is kept for what lies in the span beside the widest part.

@@ -166,27 +166,16 @@ impl Stream {
         let (shared, crew, delivered) = (&self.shared, &mut self.crew, self.delivered);
         // Begun before there are threads, which would take longer to wake up than many a first batch takes.
         let first = if crew.workers.is_empty() { shared.claim_wanted() } else { None };
-        let mut started = Ok(());
-        let mut start = || started = crew.start(shared, delivered);
-        let read = match first {
-            // Nothing was read in this process yet.
-            Some(number) if number == shared.first => {
-                let mut waiting = true;
-                Some((
-                    number,
-                    shared.read(number, &mut || {
-                        if waiting && begun.elapsed() > ALONE {
-                            waiting = false;
-                            start();
-                        }
-                    }),
-                ))
-            }
-            _ => {
-                start();
-                first.map(|number| (number, shared.read(number, &mut || ())))
+        // The first read in this process has a moment to itself.
+        let mut alone = first == Some(shared.first);
+        let mut started = if alone { Ok(()) } else { crew.start(shared, delivered) };
+        let mut meanwhile = || {
+            if alone && begun.elapsed() > ALONE {
+                alone = false;
+                started = crew.start(shared, delivered);
             }
         };
+        let read = first.map(|number| (number, shared.read(number, &mut meanwhile)));
         let found = match (started, read) {
             (Ok(()), Some((_, found))) => shared.hand_over(exec::lock(&shared.state), found).map(Some),
             (Ok(()), None) => shared.take(interrupted),

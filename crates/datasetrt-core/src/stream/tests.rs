@@ -233,6 +233,15 @@ fn columns_hold_the_bytes_of_the_plain_path() {
         let root = tempfile::tempdir().unwrap();
         let payloads: Vec<_> = (0..300).map(|sample| noise(sample, 1000)).collect();
         let dataset = write_payloads(root.path(), &payloads, compression);
+        // More beside the widest part than is copied.
+        let wide_payloads: Vec<_> = (0..300).map(|sample| noise(sample, 3000)).collect();
+        let wide = write_payloads(&root.path().join("wide"), &wide_payloads, compression);
+        for widths in [vec![1500, 1500], vec![1, 1200, 1799]] {
+            let split = Some(Split::new(&widths).unwrap());
+            let found = samples(stream(&wide, 0, 128, StreamOptions { split, ..options(2, 2) }));
+            assert_eq!(found.len(), 300);
+            assert!(found.iter().all(|(row, bytes)| *bytes == wide_payloads[*row as usize]), "{widths:?}");
+        }
         for widths in [vec![1000], vec![1, 3, 996], vec![500, 500], vec![4; 250], vec![9, 3, 900, 80, 8]] {
             let split = Some(Split::new(&widths).unwrap());
             let mut first = stream(&dataset, 0, 128, StreamOptions { split: split.clone(), ..options(2, 2) });

@@ -151,9 +151,8 @@ def _as_base(
     for kind in takewhile(lambda kind: kind not in (Exception, BaseException), kinds):
         forms = [_in_class(kind, form, attributes) for form in (args, (told,))]
         sent = [(packed, text) for packed, text in filter(None, forms) if text is not None]
-        alike = [packed for packed, text in sent if text == own or told in text]
-        for packed in (*alike, *(packed for packed, _ in sent)):
-            return packed
+        if sent:
+            return next((packed for packed, text in sent if text == own or told in text), sent[0][0])
     return pickle.dumps(_Bare(RuntimeError, (told,), attributes))
 
 
