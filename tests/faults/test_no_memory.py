@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -99,6 +100,92 @@ WITHOUT_MEMORY = {
         assert rows + [row for batch in batches for row in batch.indices.tolist()] == list(range(200))
         """,
 }
+
+ROWS = """
+import gc, pickle
+import numpy as np
+
+class Rows:
+    name = "rows"
+    def __iter__(self):
+        return (drt.CacheInput(b"payload", {"n": n, "text": str(n)}) for n in range(300_000))
+
+ds = drt.open_dataset(drt.write_cache(Rows(), sys.argv[1]).path)
+some = np.random.default_rng(0).permutation(len(ds))
+weights = np.linspace(1, 2, len(ds))
+weighted = ds.with_weights(weights)[::-1]
+table = ds.metadata.sample(fraction=1, shuffle=True, seed=0).with_columns(added=polars.col("n") + 1)
+edited, picked = ds.with_metadata(table), ds[::-1]
+arrow = table.to_arrow()
+pickled = pickle.dumps(weighted), pickle.dumps(edited)
+batch = ds.take(some)
+batch.metadata
+plan = ds.loader(batch_size=300_000).plan()
+once, draws = drt.Weighted(0, replacement=False), drt.Weighted(0)
+"""
+
+# Each of them makes lists or columns with an entry a row; most of them several.
+OF_MANY_ROWS = [
+    "ds[::-1]",
+    "weighted[::2]",
+    "edited[::-1]",
+    "ds.with_weights(weights)",
+    "ds.with_metadata(arrow)",
+    "pickle.dumps(picked)",
+    "pickle.dumps(weighted)",
+    "pickle.dumps(edited)",
+    "pickle.loads(pickled[0])",
+    "pickle.loads(pickled[1])",
+    "ds.take(some)",
+    "ds.take(some).metadata",
+    "edited.take(some).metadata",
+    "batch.metadata",
+    "batch.indices, batch.positions, batch.padding, batch.substituted",
+    "batch.info.indices",
+    "batch.offsets, batch.lengths",
+    "batch.sample_ids",
+    "batch.cache_ids",
+    "batch.payloads",
+    "batch.split([3, 4])",
+    "pyarrow.record_batch(batch)",
+    "next(iter(ds.loader(batch_size=300_000, threads=1, prefetch_batches=0)))",
+    "plan.positions(0), plan.padding(0)",
+    "once.indices(weighted)",
+    "draws.indices(weighted)",
+    "drt.Shuffle(0).indices(ds)",
+]
+
+
+@pytest.mark.parametrize("what", OF_MANY_ROWS)
+def test_memory_that_is_refused_for_many_rows_is_an_error(what: str, tmp_path: Path) -> None:
+    code = f"""
+{NO_MEMORY}
+{ROWS}
+refused = done = 0
+{what}
+for extra in range(0, 120, 3):
+    gc.collect()
+    limited(extra << 18)
+    try:
+        {what}
+        done += 1
+    except (drt.StorageError, MemoryError) as error:
+        assert "memory" in str(error) or isinstance(error, MemoryError), error
+        refused += 1
+    unlimited()
+assert refused, done
+{what}
+"""
+    # What was given back is not kept for the next list: each asks the system.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "32768"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "r")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
 
 
 @pytest.mark.parametrize("what", WITHOUT_MEMORY)

@@ -11,7 +11,7 @@
 pub mod error;
 pub mod exec;
 pub mod format;
-mod memory;
+pub mod memory;
 pub mod metadata;
 pub mod read;
 pub mod sampler;

@@ -7,6 +7,8 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
+use crate::error::{Error, ErrorKind, Result};
+
 /// The large pages of the processors that the wheels are made for.
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -77,6 +79,64 @@ impl AsRef<[u8]> for Memory {
     }
 }
 
+/// What is smaller is not asked for: where the system refuses that, it is about to refuse everything.
+const WORTH_ASKING: usize = 64 << 10;
+
+/// Whether the system has so many bytes in one piece at this moment, which are then taken by code that would end the process
+/// where they are refused: that of Arrow, of NumPy, and the collections of the standard library. `what` they are for
+/// completes a sentence.
+///
+/// # Errors
+///
+/// `io` if it has not.
+pub fn ask(what: &str, bytes: usize) -> Result<()> {
+    if bytes < WORTH_ASKING || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+        return Ok(());
+    }
+    Err(refused(what, bytes))
+}
+
+/// An empty list with room for so many items. `what` they are completes a sentence.
+///
+/// # Errors
+///
+/// `io` if the system refuses the memory.
+pub fn list<T>(what: &str, items: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(items).map_err(|_| refused(what, items.saturating_mul(size_of::<T>())))?;
+    Ok(list)
+}
+
+/// A list of what an iterator gives, which knows how many items it has.
+///
+/// # Errors
+///
+/// `io` if the system refuses the memory.
+pub fn collect<T>(what: &str, items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut list = list(what, items.len())?;
+    list.extend(items);
+    Ok(list)
+}
+
+/// Appends to a list, which has room for many more items then.
+///
+/// # Errors
+///
+/// `io`, and the list as it was, if the system refuses the memory.
+pub fn push<T>(what: &str, list: &mut Vec<T>, item: T) -> Result<()> {
+    let bytes = list.len().saturating_add(1).saturating_mul(size_of::<T>());
+    list.try_reserve(1).map_err(|_| refused(what, bytes))?;
+    list.push(item);
+    Ok(())
+}
+
+/// The error where the system refuses so many bytes. `what` they are for completes a sentence.
+pub fn refused(what: &str, bytes: usize) -> Error {
+    let message =
+        format!("not enough memory for {bytes} bytes of {what}; free memory, or use fewer rows at once");
+    Error::new(ErrorKind::Io, message)
+}
+
 /// What to map for so many bytes: a little more, if that fills large pages. The kernel begins a mapping at the border of
 /// one if it ends at one.
 fn in_large_pages(bytes: usize) -> usize {
@@ -103,6 +163,23 @@ mod tests {
     fn memory_that_cannot_be_had_is_none() {
         assert!(Memory::cleared(isize::MAX as usize).is_none());
         assert!(Memory::cleared(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn lists_that_cannot_be_had_are_errors() {
+        let bytes = isize::MAX as usize;
+        for refused in
+            [ask("rows", bytes), list::<u64>("rows", bytes).map(drop), list::<u8>("rows", bytes).map(drop)]
+        {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Io);
+            assert!(refused.message().starts_with("not enough memory for "), "{refused}");
+            assert!(refused.message().contains(" bytes of rows; "), "{refused}");
+        }
+        assert_eq!(ask("rows", WORTH_ASKING), Ok(()));
+        let mut items = collect("rows", 3..6).unwrap();
+        push("rows", &mut items, 9).unwrap();
+        assert_eq!(items, [3, 4, 5, 9]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use arrow_array::{ArrayRef, LargeBinaryArray, RecordBatch};
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, Schema};
+use datasetrt_core::memory;
 use datasetrt_core::metadata::TableSource as _;
 use datasetrt_core::read::Dataset;
 use datasetrt_core::store::file::zeroed;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 use pyo3_arrow::PyRecordBatch;
 
+use crate::arrays::{self, int64};
 use crate::error::{OrRaise as _, invalid, reason, repr, shorten};
 use crate::info::{BatchInfo, Members};
 use crate::input;
@@ -52,6 +54,7 @@ impl SampleBatch {
         batch: Batch,
         metadata_wanted: &Arc<AtomicBool>,
     ) -> PyResult<Self> {
+        memory::ask("a batch's lists", batch.rows.len().saturating_mul(8)).or_raise(py)?;
         let metadata = Lazy::new(py, dataset, &batch.rows, batch.globals, batch.metadata, metadata_wanted);
         Ok(SampleBatch {
             metadata,
@@ -78,6 +81,7 @@ impl SampleBatch {
 
     fn data_column(&self, py: Python<'_>) -> PyResult<LargeBinaryArray> {
         let (rows, lengths) = (self.payloads.rows(py)?, self.payloads.lengths());
+        memory::ask("an array", lengths.len().saturating_mul(9)).or_raise(py)?;
         let offsets = OffsetBuffer::<i64>::from_lengths(lengths.iter().copied());
         let values = if self.payloads.one_length().is_ok() {
             rows.buffer.get().to_arrow()
@@ -110,11 +114,6 @@ impl SampleBatch {
         columns.extend(stored.columns().iter().cloned());
         RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|e| invalid(py, e.to_string()))
     }
-}
-
-pub(crate) fn int64<'py, T: Copy + TryInto<i64>>(py: Python<'py>, values: &[T]) -> Bound<'py, PyArray1<i64>> {
-    // Rows, positions, sizes and offsets are below 2^63 by construction.
-    PyArray1::from_iter(py, values.iter().map(|value| (*value).try_into().unwrap_or(i64::MAX)))
 }
 
 #[pymethods]
@@ -176,7 +175,7 @@ impl SampleBatch {
     ///     >>> [batch.indices.tolist() for batch in loader]
     ///     [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     #[getter]
-    fn indices<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+    fn indices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         int64(py, &self.places.rows)
     }
 
@@ -191,7 +190,7 @@ impl SampleBatch {
     ///     >>> batch.indices.tolist() == order.indices(ds)[batch.positions].tolist()
     ///     True
     #[getter]
-    fn positions<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         int64(py, &self.places.positions)
     }
 
@@ -216,8 +215,8 @@ impl SampleBatch {
     ///     >>> batch.indices.tolist(), batch.padding.tolist()
     ///     ([8, 9, 0, 1], [False, False, True, True])
     #[getter]
-    fn padding<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
-        PyArray1::from_slice(py, &self.places.padding)
+    fn padding<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        arrays::of(py, &self.places.padding)
     }
 
     /// Which samples stand in for a damaged one (``on_corrupt="substitute"``); bool, shape ``(len(batch),)``.
@@ -227,8 +226,8 @@ impl SampleBatch {
     ///     >>> drt.testing.tiny_dataset().take([0, 1]).substituted.tolist()
     ///     [False, False]
     #[getter]
-    fn substituted<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
-        PyArray1::from_slice(py, &self.places.substituted)
+    fn substituted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        arrays::of(py, &self.places.substituted)
     }
 
     /// The same without the bytes, which are not kept in memory for it.
@@ -263,7 +262,7 @@ impl SampleBatch {
     ///     [0, 8]
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        Ok(int64(py, &self.payloads.rows(py)?.starts))
+        int64(py, &self.payloads.rows(py)?.starts)
     }
 
     /// The length of each payload in bytes, int64, shape ``(len(batch),)``.
@@ -274,7 +273,7 @@ impl SampleBatch {
     ///     >>> batch.lengths.tolist()
     ///     [8, 8]
     #[getter]
-    fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+    fn lengths<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         int64(py, self.payloads.lengths())
     }
 
@@ -289,8 +288,14 @@ impl SampleBatch {
     #[getter]
     fn sample_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let dataset = self.metadata.dataset();
-        let ids = self.metadata.globals.iter().map(|global| Ok(dataset.locate(*global)?.1));
-        Ok(int64(py, &ids.collect::<datasetrt_core::Result<Vec<u64>>>().or_raise(py)?))
+        let ids = || {
+            let mut ids = memory::list("sample ids", self.metadata.globals.len())?;
+            for global in &self.metadata.globals {
+                ids.push(dataset.locate(*global)?.1);
+            }
+            Ok(ids)
+        };
+        int64(py, &ids().or_raise(py)?)
     }
 
     /// The cache that each sample comes from: one str of 16 hexadecimal digits a sample.
@@ -303,6 +308,8 @@ impl SampleBatch {
     #[getter]
     fn cache_ids(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let dataset = self.metadata.dataset();
+        // A string of Python, and one of ours until it is made.
+        memory::ask("cache ids", self.metadata.globals.len().saturating_mul(160)).or_raise(py)?;
         let id = |global: &u64| Ok(dataset.locate(*global)?.0.cache_id().to_owned());
         self.metadata.globals.iter().map(id).collect::<datasetrt_core::Result<_>>().or_raise(py)
     }

@@ -6,7 +6,7 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::batch::int64;
+use crate::arrays::{self, int64};
 use crate::input::index;
 
 /// One entry a sample; positions may be missing.
@@ -101,7 +101,7 @@ impl BatchInfo {
     ///     >>> loader.last.indices.tolist()
     ///     [8, 9, 0, 1]
     #[getter]
-    fn indices<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+    fn indices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         int64(py, self.part(&self.places.rows))
     }
 
@@ -114,7 +114,7 @@ impl BatchInfo {
     ///     >>> loader.last.positions.tolist()
     ///     [8, 9, 0, 1]
     #[getter]
-    fn positions<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         int64(py, self.part(&self.places.positions))
     }
 
@@ -127,8 +127,8 @@ impl BatchInfo {
     ///     >>> loader.last.padding.tolist()
     ///     [False, False, True, True]
     #[getter]
-    fn padding<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
-        PyArray1::from_slice(py, self.part(&self.places.padding))
+    fn padding<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        arrays::of(py, self.part(&self.places.padding))
     }
 
     /// Which samples stand in for a damaged one (``on_corrupt="substitute"``); bool, shape ``(n,)``.
@@ -140,8 +140,8 @@ impl BatchInfo {
     ///     >>> bool(loader.last.substituted.any())
     ///     False
     #[getter]
-    fn substituted<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
-        PyArray1::from_slice(py, self.part(&self.places.substituted))
+    fn substituted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        arrays::of(py, self.part(&self.places.substituted))
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {

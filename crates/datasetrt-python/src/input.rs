@@ -1,7 +1,7 @@
 //! Samples and indices as Python gives them.
 
 use datasetrt_core::metadata::{Value, int_overflow, unsupported_value};
-use datasetrt_core::{Error, ErrorKind};
+use datasetrt_core::{Error, ErrorKind, memory};
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -11,7 +11,7 @@ use pyo3::types::{
 
 use crate::buffer::Contiguous;
 use crate::call::call;
-use crate::error::{invalid, repr, to_py, type_name};
+use crate::error::{OrRaise as _, invalid, repr, to_py, type_name};
 
 /// A metadata value whose text still belongs to Python.
 pub(crate) enum Cell<'py> {
@@ -216,11 +216,7 @@ pub(crate) fn rows(indices: &Bound<'_, PyAny>, len: u64) -> PyResult<Vec<u64>> {
         .map_err(|_| invalid(py, "row numbers must be a one-dimensional int64 array"))?;
     let array = array.readonly();
     let array = array.as_array();
-    let mut rows = Vec::new();
-    // Not `collect`, which ends the process where memory does not suffice.
-    rows.try_reserve_exact(array.len()).map_err(|_| {
-        invalid(py, format!("{} row numbers do not fit in memory; take fewer at once", array.len()))
-    })?;
+    let mut rows = memory::list("row numbers", array.len()).or_raise(py)?;
     for index in array {
         rows.push(row(py, *index, len)?);
     }

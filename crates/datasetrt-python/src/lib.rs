@@ -1,5 +1,6 @@
 //! `datasetrt._core`: converts, releases the GIL, calls the engine, converts back. Decides nothing.
 
+mod arrays;
 mod batch;
 mod buffer;
 mod call;

@@ -8,13 +8,15 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
+use datasetrt_core::memory;
 use datasetrt_core::metadata::Value;
 use datasetrt_core::read::Dataset;
-use numpy::{PyArray1, ToPyArray};
+use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
+use crate::arrays;
 use crate::error::{OrRaise as _, invalid};
 use crate::view::View;
 
@@ -158,22 +160,27 @@ pub(crate) fn columns<'py>(
 fn column<'py>(py: Python<'py>, array: &ArrayRef, nullable: bool) -> PyResult<Bound<'py, PyAny>> {
     let values = match array.data_type() {
         DataType::Boolean => {
-            let flags: Vec<bool> = array.as_boolean().values().iter().collect();
+            let flags = memory::collect("metadata", array.as_boolean().values().iter()).or_raise(py)?;
             PyArray1::from_vec(py, flags).into_any()
         }
-        DataType::Int64 => array.as_primitive::<Int64Type>().values().to_pyarray(py).into_any(),
-        DataType::Float64 => array.as_primitive::<Float64Type>().values().to_pyarray(py).into_any(),
+        DataType::Int64 => arrays::of(py, array.as_primitive::<Int64Type>().values())?.into_any(),
+        DataType::Float64 => arrays::of(py, array.as_primitive::<Float64Type>().values())?.into_any(),
         DataType::LargeUtf8 => return strings(py, array),
         other => return Err(unknown(py, other)),
     };
     if !nullable {
         return Ok(values);
     }
-    let mask: Vec<bool> = (0..array.len()).map(|row| array.is_null(row)).collect();
+    let mask = memory::collect("metadata", (0..array.len()).map(|row| array.is_null(row))).or_raise(py)?;
     py.import("numpy.ma")?.getattr("MaskedArray")?.call1((values, PyArray1::from_vec(py, mask)))
 }
 
+/// What a string of Python takes beside its text, with the places of it in a list and in an array.
+const STR_BYTES: usize = 80;
+
 fn strings<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
+    let text = array.as_string::<i64>().value_data().len();
+    memory::ask("metadata", array.len().saturating_mul(STR_BYTES).saturating_add(text)).or_raise(py)?;
     let list = PyList::new(py, array.as_string::<i64>().iter())?;
     let numpy = py.import("numpy")?;
     let kwargs = PyDict::new(py);

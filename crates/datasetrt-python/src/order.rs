@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use datasetrt_core::exec::Watch;
+use datasetrt_core::memory;
 use datasetrt_core::sampler::{EpochOrder, Order as CoreOrder, Sampler};
-use datasetrt_core::{Error, ErrorKind};
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 
@@ -41,8 +41,7 @@ impl Order {
     ) -> datasetrt_core::Result<Vec<i64>> {
         let mut watch = Watch::new(interrupted);
         let order = self.epoch(epoch)?;
-        let mut rows = Vec::new();
-        rows.try_reserve_exact(length).map_err(|_| too_many(length))?;
+        let mut rows = memory::list("row numbers", length)?;
         let mut piece = vec![0; length.min(PIECE)];
         while rows.len() < length {
             watch.check()?;
@@ -62,11 +61,6 @@ fn bind(py: Python<'_>, view: &View, sampler: &Sampler) -> PyResult<Order> {
 
 /// Positions that are computed between two looks at the clock.
 const PIECE: usize = 1 << 16;
-
-fn too_many(positions: usize) -> Error {
-    let message = format!("{positions} positions do not fit in memory; ask for fewer at once");
-    Error::new(ErrorKind::InvalidArgument, message)
-}
 
 #[pymethods]
 impl Order {
@@ -138,12 +132,14 @@ impl Order {
         epoch: u64,
         positions: &Bound<'py, PyArray1<i64>>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        let positions: Vec<u64> = positions.readonly().as_array().iter().map(|p| p.cast_unsigned()).collect();
+        let positions = positions.readonly();
+        let positions = positions.as_array().into_iter().map(|p| p.cast_unsigned());
+        let positions = memory::collect("positions", positions).or_raise(py)?;
         let look_up = || {
-            let mut rows = Vec::new();
-            rows.try_reserve_exact(positions.len()).map_err(|_| too_many(positions.len()))?;
+            let mut rows = memory::list("row numbers", positions.len())?;
             rows.resize(positions.len(), 0u64);
             self.epoch(epoch)?.look_up(&positions, &mut rows)?;
+            // In place: both have eight bytes.
             Ok(rows.into_iter().map(u64::cast_signed).collect::<Vec<i64>>())
         };
         Ok(PyArray1::from_vec(py, py.detach(look_up).or_raise(py)?))
@@ -155,9 +151,10 @@ impl Order {
         py: Python<'py>,
         epoch: u64,
         positions: &Bound<'py, PyArray1<i64>>,
-    ) -> Bound<'py, PyArray1<u64>> {
+    ) -> PyResult<Bound<'py, PyArray1<u64>>> {
         let positions = positions.readonly();
-        let seeds = positions.as_array();
-        PyArray1::from_iter(py, seeds.iter().map(|p| self.order.transform_seed(epoch, p.cast_unsigned())))
+        let seed = |position: &i64| self.order.transform_seed(epoch, position.cast_unsigned());
+        let seeds = memory::collect("seeds", positions.as_array().into_iter().map(seed)).or_raise(py)?;
+        Ok(PyArray1::from_vec(py, seeds))
     }
 }

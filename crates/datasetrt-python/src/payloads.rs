@@ -2,7 +2,7 @@
 
 use datasetrt_core::read::buffer::{AlignedBuffer, layout};
 use datasetrt_core::read::{Payloads as CorePayloads, Places, Split};
-use datasetrt_core::{Error, ErrorKind};
+use datasetrt_core::{Error, ErrorKind, memory};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -75,11 +75,15 @@ impl Rows {
     }
 }
 
+/// What a view of Python takes, with the place of it in a list.
+const VIEW_BYTES: usize = 192;
+
 /// Parts of a view, by where each begins and how long it is.
 pub(crate) fn parts<'py>(
     view: &Bound<'py, PyMemoryView>,
-    places: impl Iterator<Item = (usize, usize)>,
+    places: impl ExactSizeIterator<Item = (usize, usize)>,
 ) -> PyResult<Bound<'py, PyList>> {
+    memory::ask("views of payloads", places.len().saturating_mul(VIEW_BYTES)).or_raise(view.py())?;
     // Not by `PySlice::new`, which never lets go of the numbers that it is made of: 64 bytes for each payload.
     let view = view.cast::<PySequence>()?;
     let parts = places.map(|(start, length)| view.get_slice(start, start + length));

@@ -1,12 +1,12 @@
 //! The steps of one rank, as arrays.
 
 use datasetrt_core::stream::plan::{Plan, Uneven};
-use datasetrt_core::{Error, ErrorKind};
+use datasetrt_core::{Error, ErrorKind, memory};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::batch::int64;
+use crate::arrays::int64;
 use crate::error::{OrRaise as _, invalid, repr, to_py};
 use crate::input::{count, flag, whole};
 
@@ -53,10 +53,13 @@ impl BatchPlan {
                 format!("there are no such steps in a plan of {steps}; give 0 <= step < stop <= {steps}");
             return Err(to_py(py, &Error::new(ErrorKind::IndexOutOfRange, message)));
         }
-        if (stop - step).saturating_mul(self.arguments.2) > MOST_POSITIONS {
+        if (stop - step).saturating_mul(self.plan.batch()) > MOST_POSITIONS {
             return Err(invalid(py, format!("steps {step} to {stop} are too many at once; ask for fewer")));
         }
-        let mut found = Vec::new();
+        let (all, a_step) = (self.plan.samples(), self.plan.batch().min(self.plan.samples()));
+        let most = (stop - step).saturating_mul(a_step).min(all);
+        let mut found = memory::list("positions", usize::try_from(most)?).or_raise(py)?;
+        memory::ask("positions", usize::try_from(a_step)?.saturating_mul(8)).or_raise(py)?;
         for step in step..stop {
             let step = self.plan.step(step);
             let padding = usize::try_from(step.padding)?;
@@ -149,7 +152,7 @@ impl BatchPlan {
         stop: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let add = |all: &mut Vec<u64>, positions: Vec<u64>, _| all.extend(positions);
-        Ok(int64(py, &self.each(py, step, stop, add)?))
+        int64(py, &self.each(py, step, stop, add)?)
     }
 
     /// Which of those positions are padding, as :attr:`SampleBatch.padding` tells.

@@ -10,7 +10,7 @@ use datasetrt_core::format::checksum::hex;
 use datasetrt_core::metadata::{self, Export, TableSource as _};
 use datasetrt_core::read::{Dataset, ReadOptions};
 use datasetrt_core::stream::Batch;
-use datasetrt_core::{Error, ErrorKind};
+use datasetrt_core::{Error, ErrorKind, memory};
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -165,7 +165,8 @@ impl View {
     fn with_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>) -> PyResult<Self> {
         let array = weights.cast::<PyArray1<f64>>();
         let array = array.map_err(|_| invalid(py, "weights must be a one-dimensional float64 array"))?;
-        let weights: Vec<f64> = array.readonly().as_array().to_vec();
+        let array = array.readonly();
+        let weights = memory::collect("weights", array.as_array().into_iter().copied()).or_raise(py)?;
         Ok(View::new(py.detach(|| self.dataset.with_weights(weights)).or_raise(py)?))
     }
 

@@ -175,7 +175,7 @@ fn of_zstd(source: std::io::Error, bytes: usize) -> Error {
 }
 
 /// Whether Zstandard, which allocates by itself, found too little memory.
-pub(super) fn is_no_memory(source: &std::io::Error) -> bool {
+pub(crate) fn is_no_memory(source: &std::io::Error) -> bool {
     let code = source.get_ref().and_then(|inner| inner.downcast_ref::<zstd::Error>());
     source.kind() == std::io::ErrorKind::OutOfMemory
         || code.is_some_and(|code| code.is(ZSTD_ErrorCode::ZSTD_error_memory_allocation))

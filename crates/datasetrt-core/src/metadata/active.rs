@@ -14,6 +14,7 @@ use super::gather::{Chunks, Spot, gather};
 use super::table::Table;
 use super::types::{ColumnInfo, ColumnType, Value, arrow_schema};
 use crate::error::{Error, ErrorKind, Result, invalid};
+use crate::memory;
 
 /// A cache as metadata sees it. The table may be loaded when it is first asked for.
 pub trait TableSource: Send + Sync {
@@ -70,7 +71,7 @@ pub enum Rows {
         len: u64,
     },
     /// Any rows; they may repeat.
-    Explicit(Arc<[u64]>),
+    Explicit(Arc<Vec<u64>>),
 }
 
 impl Rows {
@@ -99,7 +100,7 @@ pub struct Selection {
     /// The rows.
     pub rows: Rows,
     /// One weight per selected row; none if all are 1.
-    pub weights: Option<Arc<[f64]>>,
+    pub weights: Option<Arc<Vec<f64>>>,
     /// One row per selected row; none without added columns.
     pub extra: Option<RecordBatch>,
 }
@@ -211,7 +212,7 @@ impl CacheSet {
             true => self.addresses(globals, &mut Tables::default())?,
             false => self.parts(globals)?,
         };
-        let columns = (0..self.columns.len()).map(|c| self.gather(c, &located)).collect();
+        let columns = (0..self.columns.len()).map(|c| self.gather(c, &located)).collect::<Result<_>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(globals.len()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
             .map_err(|e| Error::new(ErrorKind::Bug, format!("taken rows form no batch: {e}")))
@@ -236,11 +237,13 @@ impl CacheSet {
 
     /// Addresses of global rows in tables that may hold nothing else.
     fn parts(&self, globals: &[u64]) -> Result<Located> {
-        let mut places = Vec::with_capacity(globals.len());
+        let mut places = memory::list("metadata", globals.len())?;
         let mut samples: Vec<Vec<u64>> = vec![Vec::new(); self.caches.len()];
         for global in globals {
             let (source, sample) = self.locate(*global).ok_or_else(|| self.out_of_range(*global))?;
-            samples.get_mut(source).into_iter().for_each(|list| list.push(sample));
+            if let Some(list) = samples.get_mut(source) {
+                memory::push("metadata", list, sample)?;
+            }
             places.push((source, sample));
         }
         let (mut tables, mut whole) = (Vec::with_capacity(samples.len()), Vec::with_capacity(samples.len()));
@@ -255,7 +258,7 @@ impl CacheSet {
             });
         }
         let mut next = vec![0; self.caches.len()];
-        let mut spots: Vec<Spot> = Vec::with_capacity(globals.len());
+        let mut spots: Vec<Spot> = memory::list("metadata", globals.len())?;
         for (source, sample) in places {
             let whole = whole.get(source).copied().unwrap_or_default();
             let row = next.get_mut(source).map(|next| std::mem::replace(next, *next + 1)).unwrap_or_default();
@@ -276,7 +279,7 @@ impl CacheSet {
     pub(super) fn addresses(&self, globals: &[u64], tables: &mut Tables) -> Result<Located> {
         let Tables(tables) = tables;
         tables.resize(self.caches.len(), None);
-        let mut spots: Vec<Spot> = Vec::with_capacity(globals.len());
+        let mut spots: Vec<Spot> = memory::list("metadata", globals.len())?;
         for global in globals {
             let out_of_range = || self.out_of_range(*global);
             let (source, sample) = self.locate(*global).ok_or_else(out_of_range)?;
@@ -303,7 +306,7 @@ impl CacheSet {
     }
 
     /// One unified column at addresses.
-    pub(super) fn gather(&self, column: usize, at: &Located) -> arrow_array::ArrayRef {
+    pub(super) fn gather(&self, column: usize, at: &Located) -> Result<arrow_array::ArrayRef> {
         let ty = self.columns.get(column).map_or(ColumnType::String, |c| c.ty);
         gather(ty, &self.sources(column, at), &at.spots)
     }

@@ -19,6 +19,7 @@ use super::gather::{Chunks, Spot, first_difference, value_at};
 use super::types::{ColumnType, MAX_BATCH_ROWS, Value};
 use super::wording::{quote, shorten, show};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 impl CacheSet {
     /// Turns an edited table into a selection.
@@ -151,6 +152,8 @@ impl<'a> Check<'a> {
     }
 
     fn slice(&mut self, slice: &RecordBatch) -> Result<()> {
+        // One column at a time is cast, beside the ids.
+        memory::ask("the table", slice.num_rows().saturating_mul(96))?;
         let globals = self.globals(slice)?;
         if !self.stored.is_empty() {
             self.compare(slice, &globals)?;
@@ -158,8 +161,7 @@ impl<'a> Check<'a> {
         if let Some(place) = self.layout.weight {
             self.weights(column(slice, place)?)?;
         }
-        globals.into_iter().for_each(|global| self.rows.push(global));
-        Ok(())
+        globals.into_iter().try_for_each(|global| self.rows.push(global))
     }
 
     /// Compares every stored column with what the caches hold in these rows.
@@ -231,7 +233,7 @@ impl<'a> Check<'a> {
         let weights = cast(original, &DataType::Float64).map_err(unusable)?;
         for (row, weight) in weights.as_primitive::<Float64Type>().iter().enumerate() {
             match weight.filter(|w| w.is_finite() && *w > 0.0) {
-                Some(weight) => self.weights.push(weight),
+                Some(weight) => self.weights.push(weight)?,
                 None => {
                     return Err(self.at(
                         row,
@@ -257,7 +259,11 @@ impl<'a> Check<'a> {
         let extra = match self.extra.as_slice() {
             [] => None,
             [only] => Some(only.clone()),
-            many => Some(concat_batches(&self.layout.extra_schema, many).map_err(unusable)?),
+            many => {
+                let bytes = many.iter().map(RecordBatch::get_array_memory_size).sum();
+                memory::ask("added columns", bytes)?;
+                Some(concat_batches(&self.layout.extra_schema, many).map_err(unusable)?)
+            }
         };
         Ok(Selection { rows: self.rows.finish(self.set.rows()), weights: self.weights.finish(), extra })
     }
@@ -456,19 +462,25 @@ struct RowCollector {
 }
 
 impl RowCollector {
-    fn push(&mut self, row: u64) {
+    fn push(&mut self, row: u64) -> Result<()> {
         let next = self.start.saturating_add(self.len);
         match &mut self.explicit {
-            Some(rows) => rows.push(row),
+            Some(rows) => return memory::push("row numbers", rows, row),
             None if self.len == 0 => (self.start, self.len) = (row, 1),
             None if row == next => self.len = self.len.saturating_add(1),
-            None => self.explicit = Some((self.start..next).chain([row]).collect()),
+            None => {
+                // Fits: there are so many rows of the table.
+                let mut rows = memory::list("row numbers", self.len as usize + 1)?;
+                rows.extend((self.start..next).chain([row]));
+                self.explicit = Some(rows);
+            }
         }
+        Ok(())
     }
 
     fn finish(self, total: u64) -> Rows {
         match self.explicit {
-            Some(rows) => Rows::Explicit(rows.into()),
+            Some(rows) => Rows::Explicit(Arc::new(rows)),
             None if self.start == 0 && self.len == total => Rows::All,
             None => Rows::Range { start: self.start, len: self.len },
         }
@@ -483,19 +495,21 @@ struct WeightCollector {
 }
 
 impl WeightCollector {
-    fn push(&mut self, weight: f64) {
+    fn push(&mut self, weight: f64) -> Result<()> {
         match &mut self.weights {
-            Some(weights) => weights.push(weight),
+            Some(weights) => return memory::push("weights", weights, weight),
             None if weight == 1.0 => self.ones += 1,
             None => {
-                let mut weights = vec![1.0; self.ones];
+                let mut weights = memory::list("weights", self.ones + 1)?;
+                weights.resize(self.ones, 1.0);
                 weights.push(weight);
                 self.weights = Some(weights);
             }
         }
+        Ok(())
     }
 
-    fn finish(self) -> Option<Arc<[f64]>> {
-        self.weights.map(Into::into)
+    fn finish(self) -> Option<Arc<Vec<f64>>> {
+        self.weights.map(Arc::new)
     }
 }

@@ -11,6 +11,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use super::active::{CacheSet, Located, Selection, Tables};
 use super::types::MAX_BATCH_ROWS;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 /// An iterator over the batches of an active table; beside the stored tables themselves, at most
 /// [`MAX_BATCH_ROWS`] rows at a time are in memory.
@@ -52,11 +53,14 @@ impl Export {
     fn batch(&mut self, start: u64, count: usize) -> Result<RecordBatch> {
         let total = self.set.rows();
         let range = start..start.saturating_add(count as u64);
+        memory::ask("the table", count.saturating_mul(32))?;
         let globals: Option<Vec<u64>> = range.map(|place| self.selection.rows.get(place, total)).collect();
         let globals = globals.ok_or_else(|| bug("rows end early"))?;
         let at = self.set.addresses(&globals, &mut self.tables)?;
         let mut columns = vec![self.cache_ids(&at)?, self.sample_ids(&globals, &at)?];
-        columns.extend((0..self.set.columns().len()).map(|c| self.set.gather(c, &at)));
+        for column in 0..self.set.columns().len() {
+            columns.push(self.set.gather(column, &at)?);
+        }
         // Fits: weights and extra columns are in memory and have `len` rows.
         let start = start as usize;
         columns.push(self.weights(start, count)?);

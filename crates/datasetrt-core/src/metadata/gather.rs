@@ -10,6 +10,8 @@ use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, Large
 use arrow_buffer::NullBuffer;
 
 use super::types::{ColumnType, Value};
+use crate::error::Result;
+use crate::memory;
 
 /// One column of a table, in the chunks of its file.
 #[derive(Debug)]
@@ -145,8 +147,22 @@ pub(super) fn value_at<'a>(sources: &Sources<'a>, spot: Spot) -> Value<'a> {
     sources[spot.source].map_or(Value::Null, |chunks| chunks.value(spot))
 }
 
+/// Of more rows, the bytes of text are counted before they are copied, so that memory is asked for and taken once.
+const WORTH_COUNTING: usize = 4096;
+
 /// Copies cells of one column into a new array.
-pub(super) fn gather(ty: ColumnType, sources: &Sources<'_>, spots: &[Spot]) -> ArrayRef {
+///
+/// # Errors
+///
+/// `io` if the system refuses the memory.
+pub(super) fn gather(ty: ColumnType, sources: &Sources<'_>, spots: &[Spot]) -> Result<ArrayRef> {
+    let text = match ty {
+        ColumnType::String if spots.len() > WORTH_COUNTING => {
+            spots.iter().filter_map(|spot| str_at(sources, *spot)).map(str::len).sum()
+        }
+        _ => 0,
+    };
+    memory::ask("metadata", spots.len().saturating_mul(9).saturating_add(text))?;
     macro_rules! copy {
         ($builder:expr, $at:ident) => {{
             let mut builder = $builder;
@@ -156,12 +172,12 @@ pub(super) fn gather(ty: ColumnType, sources: &Sources<'_>, spots: &[Spot]) -> A
             Arc::new(builder.finish())
         }};
     }
-    match ty {
+    Ok(match ty {
         ColumnType::Bool => copy!(BooleanBuilder::with_capacity(spots.len()), bool_at),
         ColumnType::Int64 => copy!(Int64Builder::with_capacity(spots.len()), int_at),
         ColumnType::Float64 => copy!(Float64Builder::with_capacity(spots.len()), float_at),
-        ColumnType::String => copy!(LargeStringBuilder::with_capacity(spots.len(), 0), str_at),
-    }
+        ColumnType::String => copy!(LargeStringBuilder::with_capacity(spots.len(), text), str_at),
+    })
 }
 
 /// The first row in which an array and the cells at `spots` differ. Null equals null and NaN

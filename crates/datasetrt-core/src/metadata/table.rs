@@ -10,6 +10,7 @@ use super::gather::{Chunks, Spot, gather};
 use super::ipc::{self, damaged};
 use super::types::{ColumnInfo, ColumnType, Value, arrow_schema, check_column_name};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 /// A decoded `metadata.arrow`. Immutable; rows are read in place from the bytes of the file, or from columns that were
 /// packed.
@@ -98,13 +99,14 @@ impl Table {
     ///
     /// `index-out-of-range`, with the id.
     pub fn take(&self, rows: &[u64]) -> Result<RecordBatch> {
-        let mut spots = Vec::with_capacity(rows.len());
+        let mut spots = memory::list("metadata", rows.len())?;
         for row in rows {
             let hint = spots.last().map_or(0, |spot: &Spot| spot.chunk);
             spots.push(self.spot(*row, hint)?);
         }
         let gathered = self.types.iter().zip(&self.columns);
-        let columns = gathered.map(|(ty, column)| gather(*ty, &[Some(column)], &spots)).collect();
+        let columns =
+            gathered.map(|(ty, column)| gather(*ty, &[Some(column)], &spots)).collect::<Result<_>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
             .map_err(|e| Error::new(ErrorKind::Bug, format!("taken rows form no batch: {e}")))

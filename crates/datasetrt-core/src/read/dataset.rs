@@ -14,6 +14,7 @@ use super::buffer::Pool;
 use super::cache::{Cache, ReadOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::Digest;
+use crate::memory;
 use crate::metadata::{CacheSet, Export, RESERVED, Rows, Selection, TableSource, Value, deliverable, digest};
 
 /// So much memory of batches that were taken and dropped is kept for the next ones: that of two at a time.
@@ -141,7 +142,11 @@ impl Dataset {
 
     /// The global rows of rows of this table.
     pub fn globals(&self, rows: &[u64]) -> Result<Vec<u64>> {
-        rows.iter().map(|row| self.global(*row)).collect()
+        let mut globals = memory::list("row numbers", rows.len())?;
+        for row in rows {
+            globals.push(self.global(*row)?);
+        }
+        Ok(globals)
     }
 
     /// The cache and the sample id of a global row.
@@ -185,19 +190,23 @@ impl Dataset {
                 return Ok(self.with_selection(Selection { rows, weights: None, extra: None }, None));
             }
         }
-        let rows = (0..count).map(|i| start.saturating_add_signed(step.saturating_mul(i as i64)));
-        self.select(&rows.collect::<Vec<_>>())
+        let row = |i: usize| start.saturating_add_signed(step.saturating_mul(i as i64));
+        // Fits: there are so many rows.
+        self.select(&memory::collect("row numbers", (0..count as usize).map(row))?)
     }
 
     /// The given rows of this table, with their weights and added columns; they may repeat.
     pub fn select(&self, rows: &[u64]) -> Result<Self> {
         let globals = self.globals(rows)?;
         let weights = self.selection.weights.as_ref().map(|weights| {
-            rows.iter().filter_map(|row| weights.get(usize::try_from(*row).ok()?).copied()).collect()
+            let weight = |row: &u64| weights.get(*row as usize).copied().unwrap_or(1.0);
+            memory::collect("weights", rows.iter().map(weight)).map(Arc::new)
         });
+        let weights = weights.transpose()?;
         let extra = self.selection.extra.as_ref().map(|extra| take_rows(extra, rows)).transpose()?;
         let delivered = self.delivered.as_ref().map(|extra| take_rows(extra, rows)).transpose()?;
-        Ok(self.with_selection(Selection { rows: Rows::Explicit(globals.into()), weights, extra }, delivered))
+        Ok(self
+            .with_selection(Selection { rows: Rows::Explicit(Arc::new(globals)), weights, extra }, delivered))
     }
 
     /// The same rows with other weights, one each, finite and above 0.
@@ -212,7 +221,7 @@ impl Dataset {
             );
             return Err(Error::new(ErrorKind::InvalidTable, message));
         }
-        let selection = Selection { weights: Some(weights.into()), ..(*self.selection).clone() };
+        let selection = Selection { weights: Some(Arc::new(weights)), ..(*self.selection).clone() };
         Ok(self.with_selection(selection, self.delivered.as_deref().cloned()))
     }
 
@@ -425,7 +434,10 @@ fn check_values(batch: RecordBatch) -> Result<RecordBatch> {
 }
 
 fn take_rows(batch: &RecordBatch, rows: &[u64]) -> Result<RecordBatch> {
-    let rows = UInt64Array::from(rows.to_vec());
+    // With the list of rows and the validity of each cell.
+    let bytes_per_row = batch.get_array_memory_size() / batch.num_rows().max(1) + 16;
+    memory::ask("added columns", bytes_per_row.saturating_mul(rows.len()))?;
+    let rows = UInt64Array::from(memory::collect("row numbers", rows.iter().copied())?);
     take_record_batch(batch, &rows)
         .map_err(|e| Error::new(ErrorKind::Bug, format!("added columns cannot be taken: {e}")))
 }

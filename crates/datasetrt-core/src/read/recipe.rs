@@ -16,9 +16,13 @@ use super::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec;
 use crate::format::checksum::hex;
+use crate::format::compression::is_no_memory;
+use crate::memory;
 use crate::metadata::{Rows, Selection};
 
 const VERSION: u32 = 1;
+/// What messages call the lists of a selection.
+const LISTS: &str = "a pickled dataset";
 /// Rows and weights compress well; a recipe beyond this is not one of ours.
 const MAX_BODY_BYTES: u64 = 1 << 40;
 
@@ -51,25 +55,15 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// `bug` if the table cannot be encoded.
+    /// `bug` if the table cannot be encoded, `io` if there is no memory for it.
     pub fn recipe(&self) -> Result<Vec<u8>> {
         let selection = self.selection();
-        let mut body = Vec::new();
+        let body = body_of(selection)?;
         let rows = match &selection.rows {
             Rows::All => RowsRef::All,
             Rows::Range { start, len } => RowsRef::Range { start: *start, len: *len },
-            Rows::Explicit(rows) => {
-                rows.iter().for_each(|row| body.extend_from_slice(&row.to_le_bytes()));
-                RowsRef::Explicit { len: rows.len() as u64 }
-            }
+            Rows::Explicit(rows) => RowsRef::Explicit { len: rows.len() as u64 },
         };
-        for weight in selection.weights.iter().flat_map(|w| w.iter()) {
-            body.extend_from_slice(&weight.to_le_bytes());
-        }
-        if let Some(extra) = &selection.extra {
-            let mut writer = StreamWriter::try_new(&mut body, &extra.schema()).map_err(|e| bug(&e))?;
-            writer.write(extra).and_then(|()| writer.finish()).map_err(|e| bug(&e))?;
-        }
         let reference = |cache: &Arc<super::Cache>| CacheRef {
             folder: cache.folder().to_owned(),
             checksum: hex(cache.checksum()),
@@ -87,7 +81,12 @@ impl Dataset {
         let mut recipe = (header.len() as u64).to_le_bytes().to_vec();
         recipe.extend_from_slice(&header);
         if !body.is_empty() {
-            recipe.extend_from_slice(&zstd::bulk::compress(&body, 3).map_err(|e| bug(&e))?);
+            let frame = zstd::bulk::compress(&body, 3).map_err(|e| match is_no_memory(&e) {
+                true => memory::refused(LISTS, body.len()),
+                false => bug(&e),
+            })?;
+            recipe.try_reserve_exact(frame.len()).map_err(|_| memory::refused(LISTS, frame.len()))?;
+            recipe.extend_from_slice(&frame);
         }
         Ok(recipe)
     }
@@ -118,6 +117,23 @@ impl Dataset {
     }
 }
 
+/// The lists of a selection, one after the other: rows, weights, added columns.
+fn body_of(selection: &Selection) -> Result<Vec<u8>> {
+    let rows: &[u64] = if let Rows::Explicit(rows) = &selection.rows { rows } else { &[] };
+    let weights = selection.weights.as_deref().map(Vec::as_slice).unwrap_or_default();
+    let words = rows.len().saturating_add(weights.len());
+    let mut body = memory::list(LISTS, words.saturating_mul(8))?;
+    rows.iter().for_each(|row| body.extend_from_slice(&row.to_le_bytes()));
+    weights.iter().for_each(|weight| body.extend_from_slice(&weight.to_le_bytes()));
+    if let Some(extra) = &selection.extra {
+        // Arrow makes a copy of its own before it writes one.
+        memory::ask(LISTS, extra.get_array_memory_size().saturating_mul(2).saturating_add(body.len()))?;
+        let mut writer = StreamWriter::try_new(&mut body, &extra.schema()).map_err(|e| bug(&e))?;
+        writer.write(extra).and_then(|()| writer.finish()).map_err(|e| bug(&e))?;
+    }
+    Ok(body)
+}
+
 fn parse(recipe: &[u8]) -> Result<(Header, Vec<u8>)> {
     let (length, rest) = recipe.split_first_chunk::<8>().ok_or_else(not_ours)?;
     let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| not_ours())?;
@@ -139,13 +155,10 @@ fn unpack(frame: &[u8], bytes: u64) -> Result<Vec<u8>> {
         return Err(not_ours());
     }
     let length = usize::try_from(bytes).map_err(|_| not_ours())?;
-    let mut body = Vec::new();
-    body.try_reserve_exact(length).map_err(|_| {
-        Error::new(ErrorKind::Io, format!("not enough memory for {bytes} bytes of a pickled dataset"))
-    })?;
-    zstd::bulk::Decompressor::new()
-        .and_then(|mut zstd| zstd.decompress_to_buffer(frame, &mut body))
-        .map_err(|_| not_ours())?;
+    let mut body = memory::list(LISTS, length)?;
+    let unpacked =
+        zstd::bulk::Decompressor::new().and_then(|mut zstd| zstd.decompress_to_buffer(frame, &mut body));
+    unpacked.map_err(|e| if is_no_memory(&e) { memory::refused(LISTS, length) } else { not_ours() })?;
     if body.len() == length { Ok(body) } else { Err(not_ours()) }
 }
 
@@ -154,16 +167,11 @@ fn selection(header: &Header, body: &[u8], total: u64) -> Result<Selection> {
     let rows = match header.rows {
         RowsRef::All => Rows::All,
         RowsRef::Range { start, len } => Rows::Range { start, len },
-        RowsRef::Explicit { len } => {
-            Rows::Explicit(words(&mut rest, len)?.into_iter().map(u64::from_le_bytes).collect())
-        }
+        RowsRef::Explicit { len } => Rows::Explicit(Arc::new(words(&mut rest, len, u64::from_le_bytes)?)),
     };
     let len = rows.len(total);
-    let weights = if header.weights {
-        Some(words(&mut rest, len)?.into_iter().map(f64::from_le_bytes).collect::<Arc<[f64]>>())
-    } else {
-        None
-    };
+    let weights =
+        if header.weights { Some(Arc::new(words(&mut rest, len, f64::from_le_bytes)?)) } else { None };
     let extra = if rest.is_empty() { None } else { Some(read_extra(rest)?) };
     if extra.as_ref().is_some_and(|extra| extra.num_rows() as u64 != len) {
         return Err(not_ours());
@@ -171,15 +179,16 @@ fn selection(header: &Header, body: &[u8], total: u64) -> Result<Selection> {
     Ok(Selection { rows, weights, extra })
 }
 
-fn words(rest: &mut &[u8], count: u64) -> Result<Vec<[u8; 8]>> {
+fn words<T>(rest: &mut &[u8], count: u64, word: fn([u8; 8]) -> T) -> Result<Vec<T>> {
     let bytes = usize::try_from(count).ok().and_then(|n| n.checked_mul(8)).ok_or_else(not_ours)?;
     let (found, others) = rest.split_at_checked(bytes).ok_or_else(not_ours)?;
     *rest = others;
-    Ok(found.as_chunks::<8>().0.to_vec())
+    memory::collect(LISTS, found.as_chunks::<8>().0.iter().map(|bytes| word(*bytes)))
 }
 
 fn read_extra(bytes: &[u8]) -> Result<arrow_array::RecordBatch> {
     // The general reader of Arrow panics on some bytes: then these are not ours, and no bug.
+    memory::ask(LISTS, bytes.len())?;
     let read = exec::guard("reading the added columns", || {
         // The reader of files takes the memory that a file states; this one takes what there is.
         let mut bytes = Buffer::from(bytes);

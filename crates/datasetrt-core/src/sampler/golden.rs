@@ -47,7 +47,7 @@ fn sampler_of(case: &Value) -> Sampler {
     }
 }
 
-fn weights_of(case: &Value, rows: u64) -> Option<Arc<[f64]>> {
+fn weights_of(case: &Value, rows: u64) -> Option<Arc<Vec<f64>>> {
     match &case["weights"] {
         Value::Null => None,
         Value::String(formula) => {
@@ -56,7 +56,7 @@ fn weights_of(case: &Value, rows: u64) -> Option<Arc<[f64]>> {
                 "cycle" => 1.0 + (row % 7) as f64,
                 other => panic!("no formula {other}"),
             };
-            Some((0..rows).map(weight).collect())
+            Some(Arc::new((0..rows).map(weight).collect()))
         }
         list => Some(serde_json::from_value::<Vec<f64>>(list.clone()).unwrap().into()),
     }

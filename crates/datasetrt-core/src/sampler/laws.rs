@@ -161,7 +161,7 @@ proptest! {
         seed in any::<u64>(), weights in proptest::collection::vec(1e-30..1e30_f64, 1..200), n in 1..500_u64
     ) {
         let rows = weights.len() as u64;
-        let weights: Arc<[f64]> = weights.into();
+        let weights = Arc::new(weights);
         let drawn = |n, replacement| {
             let sampler = weighted(seed, Some(n), replacement);
             let order = sampler.bind(rows, Some(Arc::clone(&weights))).unwrap();
@@ -204,7 +204,7 @@ fn refused<T: std::fmt::Debug>(result: crate::error::Result<T>) -> (ErrorKind, S
 #[test]
 fn arguments_are_checked() {
     use ErrorKind::{Empty, InvalidArgument};
-    let some = |weights: &[f64]| Some(Arc::<[f64]>::from(weights));
+    let some = |weights: &[f64]| Some(Arc::new(weights.to_vec()));
     let draw = weighted(0, None, true);
     let cases = [
         (shuffle(0).bind((1 << 63) + 1, None), InvalidArgument, "9223372036854775809 rows"),

@@ -56,7 +56,7 @@ enum Plan {
     Shuffle,
     Blocks { block_samples: u64, window_blocks: u64 },
     Draws(Arc<WeightTable>),
-    Once(Option<Arc<[f64]>>),
+    Once(Option<Arc<Vec<f64>>>),
 }
 
 /// The order of one epoch; cheap to clone.
@@ -90,7 +90,7 @@ impl Sampler {
     /// `InvalidArgument` if a count is 0, there are more than 2^63 rows, the weights are not one finite
     /// positive number a row with a sum between 1e-280 and 1e280, or more draws are asked for than
     /// there are rows; `Empty` if draws are asked for where there are no rows.
-    pub fn bind(&self, rows: u64, weights: Option<Arc<[f64]>>) -> Result<Order> {
+    pub fn bind(&self, rows: u64, weights: Option<Arc<Vec<f64>>>) -> Result<Order> {
         if rows > MAX_LEN {
             return Err(invalid(format!("{rows} rows are more than the {MAX_LEN} that an order can have")));
         }
@@ -120,12 +120,12 @@ impl Sampler {
     }
 }
 
-fn weighted_plan(rows: u64, weights: Option<Arc<[f64]>>, replacement: bool) -> Result<Plan> {
+fn weighted_plan(rows: u64, weights: Option<Arc<Vec<f64>>>, replacement: bool) -> Result<Plan> {
     if let Some(weights) = &weights {
         check_weights(weights, rows)?;
     }
     if replacement {
-        Ok(Plan::Draws(Arc::new(WeightTable::new(rows, weights.as_deref())?)))
+        Ok(Plan::Draws(Arc::new(WeightTable::new(rows, weights.as_deref().map(Vec::as_slice))?)))
     } else {
         Ok(Plan::Once(weights))
     }
@@ -175,7 +175,7 @@ impl Order {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there is no memory for the rows of weighted draws without replacement.
+    /// `Io` if there is no memory for the rows of weighted draws without replacement.
     pub fn epoch(&self, epoch: u64) -> Result<EpochOrder> {
         let map = match &self.plan {
             Plan::Sequential => Map::Sequential,
@@ -191,7 +191,7 @@ impl Order {
             }
             Plan::Once(weights) => {
                 let words = Words::new(self.seed, Purpose::Once, epoch);
-                Map::Once(draw_once(&words, self.rows, weights.as_deref(), self.len)?)
+                Map::Once(draw_once(&words, self.rows, weights.as_deref().map(Vec::as_slice), self.len)?)
             }
         };
         Ok(EpochOrder { rows: self.rows, len: self.len, map: Arc::new(map) })

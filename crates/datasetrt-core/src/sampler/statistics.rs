@@ -213,7 +213,7 @@ fn neighbouring_windows_epochs_and_seeds_of_blocks_are_unrelated() {
 
 fn weighted(seed: u64, draws: Option<u64>, replacement: bool, weights: &[f64], epoch: u64) -> EpochOrder {
     let sampler = Sampler::Weighted { seed, num_samples: draws, replacement };
-    sampler.bind(weights.len() as u64, Some(Arc::from(weights))).unwrap().epoch(epoch).unwrap()
+    sampler.bind(weights.len() as u64, Some(Arc::new(weights.to_vec()))).unwrap().epoch(epoch).unwrap()
 }
 
 #[test]

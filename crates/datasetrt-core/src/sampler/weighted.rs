@@ -5,7 +5,10 @@
 
 use super::rng::Words;
 use crate::error::{Result, invalid};
+use crate::memory;
 
+/// What messages call the tables that have an item for each row.
+const DRAWS: &str = "tables for Weighted";
 /// 2^53: random fractions are multiples of its inverse.
 const FRACTIONS: u64 = 1 << 53;
 /// Sums outside this range would make keys and products overflow or lose digits.
@@ -53,14 +56,15 @@ impl WeightTable {
         let Some(weights) = weights else {
             return Ok(WeightTable::Equal { rows });
         };
-        let mut sums = reserve(rows)?;
+        let mut sums = memory::list(DRAWS, rows as usize)?;
         let mut sum = 0.0;
         // One after the other: a tree-shaped sum would round differently.
         sums.extend(weights.iter().map(|weight| {
             sum += weight;
             sum
         }));
-        let groups = sums.chunks(GROUP).filter_map(|group| group.last().copied()).collect();
+        let mut groups = memory::list(DRAWS, sums.len().div_ceil(GROUP))?;
+        groups.extend(sums.chunks(GROUP).filter_map(|group| group.last().copied()));
         Ok(WeightTable::PrefixSums { sums, groups })
     }
 
@@ -89,7 +93,7 @@ fn first_above(target: f64, sums: &[f64], groups: &[f64]) -> usize {
 
 /// The first `count` rows of a random order by weight: exponential keys, smallest first.
 pub(super) fn draw_once(words: &Words, rows: u64, weights: Option<&[f64]>, count: u64) -> Result<Vec<u64>> {
-    let mut keyed: Vec<(u64, u64)> = reserve(rows)?;
+    let mut keyed: Vec<(u64, u64)> = memory::list(DRAWS, usize::try_from(rows).unwrap_or(usize::MAX))?;
     keyed.extend((0..rows).map(|row| {
         let weight = weights.and_then(|weights| weights.get(row as usize)).unwrap_or(&1.0);
         let key = exponential(words.bits53(row) + 1) / weight;
@@ -102,7 +106,7 @@ pub(super) fn draw_once(words: &Words, rows: u64, weights: Option<&[f64]>, count
     }
     keyed.truncate(count);
     keyed.sort_unstable();
-    let mut drawn = reserve(count as u64)?;
+    let mut drawn = memory::list(DRAWS, count)?;
     drawn.extend(keyed.iter().map(|(_, row)| *row));
     Ok(drawn)
 }
@@ -128,18 +132,6 @@ pub(super) fn exponential(v: u64) -> f64 {
         series = series * z + 1.0 / divisor;
     }
     0.0 - (power * std::f64::consts::LN_2 + 2.0 * s * series)
-}
-
-/// An empty vector with room for one item a row, or a typed error where memory is short.
-fn reserve<T>(rows: u64) -> Result<Vec<T>> {
-    let mut items = Vec::new();
-    if usize::try_from(rows).is_ok_and(|rows| items.try_reserve_exact(rows).is_ok()) {
-        return Ok(items);
-    }
-    let bytes = size_of::<T>();
-    Err(invalid(format!(
-        "Weighted needs {bytes} bytes a row, and there is no memory for {rows} rows; filter the dataset first"
-    )))
 }
 
 #[cfg(test)]
@@ -193,7 +185,7 @@ mod tests {
     #[test]
     fn memory_that_cannot_be_had_is_an_error() {
         let error = draw_once(&Words::new(0, Purpose::Once, 0), 1 << 60, None, 1).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.message().contains("1152921504606846976 rows"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.message().contains("bytes of tables for Weighted"), "{error}");
     }
 }

@@ -9,6 +9,7 @@ use super::StreamOptions;
 use super::plan::{MAX_BATCH, Plan};
 use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::exec::Watch;
+use crate::memory;
 use crate::read::timing::{Part, timed};
 use crate::read::{Arrangement, Dataset, Failure, Payloads};
 use crate::sampler::{EpochOrder, Order};
@@ -50,6 +51,9 @@ pub struct Substitution {
     pub error: Error,
 }
 
+/// What the lists of a batch take for each row while it is read and handed out, compressed records' included.
+const BYTES_PER_ROW: usize = 256;
+
 /// Samples read together. All lists have one entry a sample.
 #[derive(Debug)]
 pub struct Batch {
@@ -86,6 +90,7 @@ impl Batch {
     /// `interrupted` said so.
     pub fn of_rows(dataset: &Dataset, rows: Vec<u64>, interrupted: &mut dyn FnMut() -> bool) -> Result<Self> {
         let mut watch = Watch::new(interrupted);
+        memory::ask("a batch's lists", rows.len().saturating_mul(BYTES_PER_ROW))?;
         let globals = dataset.globals(&rows)?;
         let arrangement = Arrangement { pool: Some(Arc::clone(dataset.spare())), split: None };
         let payloads = dataset.read_payloads(&globals, &arrangement, &mut || watch.check());
@@ -143,6 +148,11 @@ impl Source {
     pub(super) fn read(&self, number: u64, proceed: &mut dyn FnMut() -> Result<()>) -> Result<Batch> {
         let first = number * self.options.steps_per_read;
         let last = (first + self.options.steps_per_read).min(self.plan.steps());
+        let rows = self.options.steps_per_read.saturating_mul(self.plan.batch()).min(self.plan.samples());
+        memory::ask(
+            "a batch's lists",
+            usize::try_from(rows).unwrap_or(usize::MAX).saturating_mul(BYTES_PER_ROW),
+        )?;
         let mut positions = Vec::new();
         let mut padding = Vec::new();
         for step in first..last {

@@ -98,6 +98,11 @@ impl Plan {
         (self.length - self.start) % self.global()
     }
 
+    /// Samples of a full step of this rank.
+    pub fn batch(&self) -> u64 {
+        self.batch
+    }
+
     /// Positions in an epoch.
     pub fn length(&self) -> u64 {
         self.length

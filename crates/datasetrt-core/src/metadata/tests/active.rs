@@ -188,8 +188,8 @@ fn the_exported_table_has_the_promised_columns() {
         ("rank", Arc::new(UInt8Array::from(vec![3, 2, 1])) as ArrayRef),
     ]);
     let selection = Selection {
-        rows: Rows::Explicit([4, 0, 3].into()),
-        weights: Some([1.0, 2.5, 9.0].into()),
+        rows: Rows::Explicit(Arc::new(vec![4, 0, 3])),
+        weights: Some(Arc::new(vec![1.0, 2.5, 9.0])),
         extra: Some(extra.unwrap()),
     };
     let batch = exported(&two_caches(), selection);
@@ -221,7 +221,7 @@ fn long_exports_come_in_batches() {
     let weights: Vec<f64> = (1..=rows).map(|n| n as f64).collect();
     let edited = Selection {
         rows: Rows::All,
-        weights: Some(weights.as_slice().into()),
+        weights: Some(Arc::new(weights.clone())),
         extra: Some(RecordBatch::try_from_iter([("note", note.clone())]).unwrap()),
     };
     let batch = exported(&set, edited);
@@ -236,17 +236,17 @@ fn long_exports_come_in_batches() {
 #[test]
 fn selections_that_do_not_fit_are_refused() {
     let set = two_caches();
-    let short = Selection { weights: Some([1.0].into()), ..Selection::all() };
+    let short = Selection { weights: Some(Arc::new(vec![1.0])), ..Selection::all() };
     let error = Export::new(Arc::clone(&set), short).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    let rows = Rows::Explicit([9].into());
+    let rows = Rows::Explicit(Arc::new(vec![9]));
     let mut export = Export::new(set, Selection { rows, ..Selection::all() }).unwrap();
     assert_eq!(export.next().unwrap().unwrap_err().kind(), ErrorKind::IndexOutOfRange);
 }
 
 #[test]
 fn rows_answer_by_place() {
-    let explicit = Rows::Explicit([7, 7].into());
+    let explicit = Rows::Explicit(Arc::new(vec![7, 7]));
     let range = Rows::Range { start: 3, len: 2 };
     assert_eq!((Rows::All.len(9), range.len(9), explicit.len(9)), (9, 2, 2));
     assert_eq!((Rows::All.get(8, 9), Rows::All.get(9, 9)), (Some(8), None));

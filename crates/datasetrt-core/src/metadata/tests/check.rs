@@ -61,9 +61,9 @@ fn rows_are_kept_in_their_shortest_form() {
     assert_eq!(rows(&table.slice(1, 3)), Rows::Range { start: 1, len: 3 });
     assert_eq!(rows(&table.slice(4, 1)), Rows::Range { start: 4, len: 1 });
     assert_eq!(rows(&table.slice(0, 3)), Rows::Range { start: 0, len: 3 });
-    assert_eq!(rows(&picked(&table, &[0, 1, 1])), Rows::Explicit([0, 1, 1].into()));
-    assert_eq!(rows(&picked(&table, &[4, 3])), Rows::Explicit([4, 3].into()));
-    assert_eq!(rows(&picked(&table, &[0, 2, 3, 4])), Rows::Explicit([0, 2, 3, 4].into()));
+    assert_eq!(rows(&picked(&table, &[0, 1, 1])), Rows::Explicit(Arc::new(vec![0, 1, 1])));
+    assert_eq!(rows(&picked(&table, &[4, 3])), Rows::Explicit(Arc::new(vec![4, 3])));
+    assert_eq!(rows(&picked(&table, &[0, 2, 3, 4])), Rows::Explicit(Arc::new(vec![0, 2, 3, 4])));
 }
 
 proptest! {
