@@ -13,6 +13,7 @@ pub mod exec;
 pub mod format;
 pub mod memory;
 pub mod metadata;
+mod prefetch;
 pub mod read;
 pub mod sampler;
 pub mod store;

@@ -80,6 +80,7 @@ pub(crate) fn row_in_memory<'py>(
     view: &View,
     global: u64,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
+    view.metadata_wanted.store(true, Relaxed);
     let columns = || view.dataset.set().columns().iter();
     let names =
         view.names.get_or_init(py, || columns().map(|c| PyString::intern(py, &c.name).unbind()).collect());

@@ -62,6 +62,9 @@ fn bind(py: Python<'_>, view: &View, sampler: &Sampler) -> PyResult<Order> {
 /// Positions that are computed between two looks at the clock.
 const PIECE: usize = 1 << 16;
 
+/// More positions at once fit into no memory.
+const MOST_POSITIONS: u64 = 1 << 40;
+
 #[pymethods]
 impl Order {
     #[staticmethod]
@@ -114,6 +117,12 @@ impl Order {
                 format!("positions {start} to {stop} are not within the {} of the epoch", self.order.len()),
             )
         })?;
+        if length > MOST_POSITIONS {
+            return Err(invalid(
+                py,
+                format!("{length} positions do not fit in memory; ask for fewer at once"),
+            ));
+        }
         let length = usize::try_from(length)?;
         let mut raised = None;
         let filled = py.detach(|| self.fill(epoch, start, length, &mut || interrupted(&mut raised)));

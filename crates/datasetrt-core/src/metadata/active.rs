@@ -235,6 +235,14 @@ impl CacheSet {
         Ok(true)
     }
 
+    /// Has the processor bring the cells of a global row where they are in memory: [`visit`](Self::visit) is to follow.
+    pub fn prefetch(&self, global: u64) {
+        let Some((source, sample)) = self.locate(global) else { return };
+        let Some(table) = self.caches.get(source).and_then(|cache| cache.loaded()) else { return };
+        let Ok(spot) = table.spot(sample, 0) else { return };
+        table.prefetch(spot);
+    }
+
     /// Addresses of global rows in tables that may hold nothing else.
     fn parts(&self, globals: &[u64]) -> Result<Located> {
         let mut places = memory::list("metadata", globals.len())?;

@@ -12,6 +12,7 @@ use arrow_buffer::NullBuffer;
 use super::types::{ColumnType, Value};
 use crate::error::Result;
 use crate::memory;
+use crate::prefetch::prefetch;
 
 /// One column of a table, in the chunks of its file.
 #[derive(Debug)]
@@ -91,6 +92,45 @@ impl Chunks {
             Chunks::Int(_) => int_at(source, spot).map_or(Value::Null, Value::Int),
             Chunks::Float(_) => float_at(source, spot).map_or(Value::Null, Value::Float),
             Chunks::Str(_) => str_at(source, spot).map_or(Value::Null, Value::Str),
+        }
+    }
+}
+
+impl Chunks {
+    /// Has the processor bring the cell at an address; of text, where it lies.
+    pub(super) fn prefetch(&self, spot: Spot) {
+        fn cell<A>(cells: &Cells<A>, row: usize, plain: impl FnOnce(&A)) {
+            match cells {
+                Cells::Plain(array) => plain(array),
+                Cells::Few { numbers, .. } => numbers.get(row).into_iter().for_each(prefetch),
+                Cells::Many { numbers, .. } => numbers.get(row).into_iter().for_each(prefetch),
+            }
+        }
+        let row = spot.row;
+        match self {
+            Chunks::Bool(chunks) => {
+                let bits = chunks.get(spot.chunk).map(BooleanArray::values);
+                bits.and_then(|bits| bits.values().get((bits.offset() + row) / 8))
+                    .into_iter()
+                    .for_each(prefetch);
+            }
+            Chunks::Int(chunks) => match chunks.get(spot.chunk) {
+                Some(IntCells::Cells(cells)) => {
+                    cell(cells, row, |a| a.values().get(row).into_iter().for_each(prefetch))
+                }
+                Some(IntCells::Near { offsets, .. }) => offsets.get(row).into_iter().for_each(prefetch),
+                None => {}
+            },
+            Chunks::Float(chunks) => {
+                let chunk = chunks.get(spot.chunk).into_iter();
+                chunk.for_each(|c| cell(c, row, |a| a.values().get(row).into_iter().for_each(prefetch)));
+            }
+            Chunks::Str(chunks) => {
+                let chunk = chunks.get(spot.chunk).into_iter();
+                chunk.for_each(|c| {
+                    cell(c, row, |a| a.value_offsets().get(row).into_iter().for_each(prefetch))
+                });
+            }
         }
     }
 }

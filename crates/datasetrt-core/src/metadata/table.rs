@@ -138,6 +138,11 @@ impl Table {
         self.columns.get(column)
     }
 
+    /// Has the processor bring the cells of a row.
+    pub(super) fn prefetch(&self, spot: Spot) {
+        self.columns.iter().for_each(|column| column.prefetch(spot));
+    }
+
     /// The address of a row. `hint` is the chunk to try first; neighbours are often asked together.
     pub(super) fn spot(&self, row: u64, hint: usize) -> Result<Spot> {
         if row >= self.rows {

@@ -92,12 +92,7 @@ impl Wanted<'_> {
     pub fn read<'m>(&self, memory: &'m mut Vec<u8>) -> Result<&'m [u8]> {
         match self.known_length()? {
             Some(_) => {
-                let record = self.length()?;
-                if memory.len() < record {
-                    memory.try_reserve(record - memory.len()).map_err(|_| self.no_memory())?;
-                    memory.resize(record, 0);
-                }
-                let record = memory.get_mut(..record).unwrap_or_default();
+                let record = self.room(memory)?;
                 let payload = read_in_place(self, record, RAW_FRAME_BYTES);
                 payload.map_err(|e| self.explain(&e))?;
                 Ok(record.get(RAW_FRAME_BYTES..).unwrap_or_default())
@@ -117,6 +112,16 @@ impl Wanted<'_> {
     /// Why it cannot be read. What is in `payload` then means nothing.
     pub fn read_into(&self, payload: &mut [u8]) -> Result<()> {
         read_raw_record(self, &mut [payload]).map_err(|e| self.explain(&e))
+    }
+
+    /// As much memory as the record takes.
+    fn room<'m>(&self, memory: &'m mut Vec<u8>) -> Result<&'m mut [u8]> {
+        let record = self.length()?;
+        if memory.len() < record {
+            memory.try_reserve(record - memory.len()).map_err(|_| self.no_memory())?;
+            memory.resize(record, 0);
+        }
+        Ok(memory.get_mut(..record).unwrap_or_default())
     }
 
     /// Of a record that is not compressed.
@@ -173,6 +178,36 @@ impl Dataset {
         } else {
             read_packed(&wanted, arrangement, proceed)
         }
+    }
+
+    /// The payload of a global row, verified, if all that is needed for it is in memory and it has at most so many bytes; in
+    /// `memory`, as [`Wanted::read`] has it. Waits for no disk: the caller may hold what others wait for.
+    ///
+    /// # Errors
+    ///
+    /// Why the sample cannot be read.
+    pub fn read_cached<'m>(
+        &self,
+        global: u64,
+        most: usize,
+        memory: &'m mut Vec<u8>,
+    ) -> Result<Option<&'m [u8]>> {
+        let (cache, sample) = self.locate(global)?;
+        if !cache.index.is_in_memory() {
+            return Ok(None);
+        }
+        let wanted = Wanted { cache, sample, place: cache.place(sample)? };
+        if wanted.known_length()?.is_none_or(|length| length > most) {
+            return Ok(None);
+        }
+        let record = wanted.room(memory)?;
+        let read = |file: &ReadFile| file.read_cached_at(record, wanted.place.start);
+        if cache.with_open_shard(wanted.place.shard, read) != Some(true) {
+            return Ok(None);
+        }
+        let Some((head, payload)) = record.split_first_chunk::<RAW_FRAME_BYTES>() else { return Ok(None) };
+        verify_raw(cache.rules(), sample, head, payload).map_err(|e| wanted.explain(&e))?;
+        Ok(Some(payload))
     }
 
     /// Reads the payload of one global row.

@@ -181,6 +181,12 @@ impl Cache {
         }
     }
 
+    /// Works with the file of a shard if it is open already.
+    pub(super) fn with_open_shard<T>(&self, ordinal: u64, work: impl FnOnce(&ReadFile) -> T) -> Option<T> {
+        let kept = self.shards.kept(ordinal)?;
+        kept.as_deref().filter(|open| open.ordinal == ordinal).map(|open| work(&open.file))
+    }
+
     fn shard(&self, ordinal: u64) -> Result<Arc<OpenShard>> {
         let mut found = self.shards.get(&self.manifest, ordinal);
         for _ in 0..MOST_RETURNS {

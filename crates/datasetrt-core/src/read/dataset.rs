@@ -165,6 +165,13 @@ impl Dataset {
         }
     }
 
+    /// Has the processor bring what [`visit_metadata`](Self::visit_metadata) is to hand out.
+    pub fn prefetch_metadata(&self, global: u64) {
+        if self.delivered.is_none() {
+            self.set.prefetch(global);
+        }
+    }
+
     /// Hands out the metadata of one row, cell by cell, where it is in memory already and nothing was added to it;
     /// false, and nothing handed out, otherwise: [`metadata`](Self::metadata) has it.
     pub fn visit_metadata(&self, global: u64, cell: impl FnMut(&str, Value<'_>)) -> Result<bool> {

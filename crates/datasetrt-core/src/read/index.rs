@@ -90,6 +90,11 @@ impl Index {
         Ok(Place { shard: shard as u64, start, end })
     }
 
+    /// Whether places are known without reading a file.
+    pub(super) fn is_in_memory(&self) -> bool {
+        !matches!(self.rows, Rows::OnDisk(_))
+    }
+
     /// The row before `sample`, if asked for, and its own.
     fn rows(&self, sample: u64, span: &Span, before: bool) -> Result<(u64, u64)> {
         let at = usize::try_from(sample).map_err(|_| out_of_range(sample))?;

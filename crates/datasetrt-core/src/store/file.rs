@@ -6,6 +6,8 @@ use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -22,6 +24,8 @@ pub struct ReadFile {
     file: File,
     path: PathBuf,
     bytes: u64,
+    /// Its file system cannot say what is in memory.
+    waits: AtomicBool,
 }
 
 impl ReadFile {
@@ -40,7 +44,7 @@ impl ReadFile {
         if !metadata.is_file() {
             return Err(not_a_file(&path));
         }
-        Ok(ReadFile { file, bytes: metadata.len(), path })
+        Ok(ReadFile { file, bytes: metadata.len(), path, waits: AtomicBool::new(false) })
     }
 
     /// The file's size when it was opened.
@@ -56,6 +60,33 @@ impl ReadFile {
     /// Fills `out` from `offset`.
     pub fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_exact_at(out, offset).map_err(|e| self.read_error(&e, offset))
+    }
+
+    /// Fills `out` from `offset` if all of it is in the system's memory, and never waits for a disk. False where it is not, or
+    /// where nobody can say so; what is in `out` then means nothing.
+    #[cfg(target_os = "linux")]
+    pub fn read_cached_at(&self, out: &mut [u8], offset: u64) -> bool {
+        use rustix::io::{Errno, ReadWriteFlags};
+
+        // To the system, the largest offset of all is where the file was read last.
+        if self.waits.load(Relaxed) || i64::try_from(offset).is_err() {
+            return false;
+        }
+        match rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(out)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(found) => found == out.len(),
+            Err(Errno::AGAIN | Errno::INTR) => false,
+            // What cannot say so now is not asked again.
+            Err(_) => {
+                self.waits.store(true, Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Fills nothing: this system has no such read.
+    #[cfg(not(target_os = "linux"))]
+    pub fn read_cached_at(&self, _out: &mut [u8], _offset: u64) -> bool {
+        false
     }
 
     /// Fills `parts` one after the other from `offset`: one system call where the file system gives all at once.
@@ -177,4 +208,37 @@ fn not_a_file(path: &Path) -> Error {
         ),
     )
     .at_path(path)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_in_memory_is_read_without_waiting_where_the_file_system_can_say_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bytes");
+        let bytes: Vec<u8> = (0..20_000_u32).map(|n| n as u8).collect();
+        File::create(&path).unwrap().write_all(&bytes).unwrap();
+        let file = ReadFile::open(&path).unwrap();
+        let mut out = [0; 5000];
+        // In memory, because it was written a moment ago.
+        let found = file.read_cached_at(&mut out, 4000);
+        assert_eq!(found, !file.waits.load(Relaxed));
+        assert!(!found || out == bytes[4000..9000]);
+        assert!(!file.read_cached_at(&mut out, 15_001), "one byte is not there");
+        assert!(!file.read_cached_at(&mut out, u64::MAX));
+    }
+
+    #[test]
+    fn a_file_system_that_cannot_say_what_is_in_memory_is_asked_once() {
+        let file = ReadFile::open(Path::new("/proc/self/status")).unwrap();
+        let mut out = [0; 5];
+        assert!(!file.read_cached_at(&mut out, 0));
+        assert!(file.waits.load(Relaxed));
+        file.read_exact_at(&mut out, 0).unwrap();
+        assert_eq!(&out, b"Name:");
+    }
 }
