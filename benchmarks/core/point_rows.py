@@ -21,6 +21,9 @@ from .read_rows import (
 )
 from .rows import Row, Target
 
+#: Two threads, the second of which is woken for each batch.
+WOKEN = "floor batches, a thread woken for each"
+
 
 def some_rows(case: Case) -> list[int]:
     """Rows at random, enough for a tenth of a second."""
@@ -32,6 +35,16 @@ def get_ours(case: Case) -> float:
     """``ds[i]``, its metadata read."""
     dataset, rows = stores.ours(case), some_rows(case)
     return case.rate(lambda: read_attributes(map(dataset.__getitem__, rows)), len(rows))
+
+
+def get_payloads(case: Case) -> float:
+    """``ds[i]``, its bytes alone."""
+    dataset, rows = stores.ours(case), some_rows(case)
+
+    def read() -> Found:
+        return sum(len(sample.data) > 0 for sample in map(dataset.__getitem__, rows)), None, None
+
+    return case.rate(read, len(rows))
 
 
 def get_rival(case: Case) -> float:
@@ -103,6 +116,17 @@ def take_limit(threads: int) -> Callable[[Case], float]:
         return case.rate(epoch, len(rows))
 
     return measure
+
+
+def take_woken(case: Case) -> float:
+    """The same, where a second C thread waits for half of each batch."""
+    plain, rows = stores.raw(case), shuffled(case.workload.count)[: 100 * BATCH]
+
+    def epoch() -> Found:
+        case.floor.fill_woken(plain.path, plain.offsets, rows, BATCH)
+        return len(rows), None, None
+
+    return case.rate(epoch, len(rows))
 
 
 def decoded(records: Iterable[dict[str, Any]]) -> Found:
@@ -179,6 +203,7 @@ ROWS = [
         "samples/s",
         {
             "ours": get_ours,
+            "ours, no metadata": get_payloads,
             "os.pread + dict": get_raw,
             "dataset-rt": get_rival,
             "lmdb": get_lmdb,
@@ -199,11 +224,12 @@ ROWS = [
             "256 lmdb gets": get_lmdb,
             "floor batches": take_limit(threads=1),
             TWO_THREADS: take_limit(threads=2),
+            WOKEN: take_woken,
         },
         [Target("ours", "256 lmdb gets", 3)],
         "1k",
         ("ours", "lmdb", "raw"),
-        TWO_THREADS,
+        WOKEN,
     ),
     Row(
         "decode",

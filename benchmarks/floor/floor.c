@@ -8,6 +8,7 @@
 #include <Python.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -118,6 +119,110 @@ static PyObject *fill(PyObject *self, PyObject *args)
     PyBuffer_Release(&offsets);
     PyBuffer_Release(&order);
     return failed ? NULL : PyLong_FromUnsignedLongLong(sum);
+}
+
+/* Rows that one of two threads reads, and how the other asks for them. */
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    enum { IDLE, ASKED, DONE, OVER } state;
+    int fd, failed;
+    const uint64_t *at;
+    const int64_t *row;
+    Py_ssize_t first, end;
+    char *to;
+} Half;
+
+static int fill_rows(int fd, const uint64_t *at, const int64_t *row, Py_ssize_t first, Py_ssize_t end, char *to)
+{
+    for (Py_ssize_t i = first; i < end; i++) {
+        size_t length = at[row[i] + 1] - at[row[i]];
+        if (pread_all(fd, to, length, (off_t)at[row[i]]) < 0) return -1;
+        to += length;
+    }
+    return 0;
+}
+
+static void *fill_half(void *given)
+{
+    Half *half = given;
+    pthread_mutex_lock(&half->lock);
+    for (;;) {
+        while (half->state != ASKED && half->state != OVER) pthread_cond_wait(&half->changed, &half->lock);
+        if (half->state == OVER) break;
+        pthread_mutex_unlock(&half->lock);
+        int failed = fill_rows(half->fd, half->at, half->row, half->first, half->end, half->to) < 0;
+        pthread_mutex_lock(&half->lock);
+        half->failed |= failed;
+        half->state = DONE;
+        pthread_cond_signal(&half->changed);
+    }
+    pthread_mutex_unlock(&half->lock);
+    return NULL;
+}
+
+static void tell(Half *half, int state)
+{
+    pthread_mutex_lock(&half->lock);
+    half->state = state;
+    pthread_cond_signal(&half->changed);
+    pthread_mutex_unlock(&half->lock);
+}
+
+PyDoc_STRVAR(fill_woken_doc,
+             "fill_woken(path, offsets, order, batch): pread the rows of `order` (int64), each batch into one reused\n"
+             "buffer: half of it in a second thread, which waits for each batch and is waited for.");
+static PyObject *fill_woken(PyObject *self, PyObject *args)
+{
+    const char *path;
+    Py_buffer offsets, order;
+    Py_ssize_t batch, rows;
+    pthread_t thread;
+    size_t most = 0;
+    char *memory = NULL;
+    int started = 0, failed;
+    Half half = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .state = IDLE};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "sy*y*n", &path, &offsets, &order, &batch)) return NULL;
+    rows = order.len / 8;
+    half.at = offsets.buf;
+    half.row = order.buf;
+    for (Py_ssize_t i = 0; i < rows; i++) {
+        size_t length = half.at[half.row[i] + 1] - half.at[half.row[i]];
+        if (length > most) most = length;
+    }
+    memory = malloc(most * (size_t)batch);
+    half.fd = open(path, O_RDONLY | O_CLOEXEC);
+    failed = !memory || half.fd < 0;
+    if (!failed) {
+        started = pthread_create(&thread, NULL, fill_half, &half) == 0;
+        failed = !started;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t first = 0; first < rows && !failed; first += batch) {
+        Py_ssize_t end = first + batch < rows ? first + batch : rows, middle = first + (end - first) / 2;
+        half.first = middle;
+        half.end = end;
+        half.to = memory + most * (size_t)(middle - first);
+        tell(&half, ASKED);
+        failed = fill_rows(half.fd, half.at, half.row, first, middle, memory) < 0;
+        pthread_mutex_lock(&half.lock);
+        while (half.state != DONE) pthread_cond_wait(&half.changed, &half.lock);
+        failed |= half.failed;
+        pthread_mutex_unlock(&half.lock);
+    }
+    if (started) {
+        tell(&half, OVER);
+        pthread_join(thread, NULL);
+    }
+    Py_END_ALLOW_THREADS
+    if (failed) PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+    free(memory);
+    if (half.fd >= 0) close(half.fd);
+    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&order);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(samples_doc,
@@ -399,6 +504,7 @@ static PyObject *resident(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"touch", touch, METH_O, touch_doc},
     {"fill", fill, METH_VARARGS, fill_doc},
+    {"fill_woken", fill_woken, METH_VARARGS, fill_woken_doc},
     {"pread_ns", pread_ns, METH_VARARGS, pread_doc},
     {"mapping_ns", mapping_ns, METH_VARARGS, mapping_doc},
     {"memcpy_ns", memcpy_ns, METH_VARARGS, memcpy_doc},
