@@ -180,8 +180,8 @@ impl Dataset {
         }
     }
 
-    /// The payload of a global row, verified, if all that is needed for it is in memory and it has at most so many bytes; in
-    /// `memory`, as [`Wanted::read`] has it. Waits for no disk: the caller may hold what others wait for.
+    /// The payload of a global row, verified, if all that is needed for it is in memory; in `memory`, as [`Wanted::read`] has
+    /// it. Neither record nor payload has more than `most` bytes. Waits for no disk: the caller may hold what others wait for.
     ///
     /// # Errors
     ///
@@ -197,16 +197,27 @@ impl Dataset {
             return Ok(None);
         }
         let wanted = Wanted { cache, sample, place: cache.place(sample)? };
-        if wanted.known_length()?.is_none_or(|length| length > most) {
+        if wanted.length()? > most {
             return Ok(None);
         }
-        let record = wanted.room(memory)?;
-        let read = |file: &ReadFile| file.read_cached_at(record, wanted.place.start);
+        let room = wanted.room(memory)?;
+        let read = |file: &ReadFile| file.read_cached_at(room, wanted.place.start);
         if cache.with_open_shard(wanted.place.shard, read) != Some(true) {
             return Ok(None);
         }
+        let explained = |e: Error| wanted.explain(&e);
+        if wanted.known_length()?.is_none() {
+            let record = memory.get(..wanted.length()?).unwrap_or_default();
+            let frame = Frame::parse(cache.rules(), sample, record).map_err(explained)?;
+            if frame.payload_bytes() > most as u64 {
+                return Ok(None);
+            }
+            *memory = unpack(&wanted, record).map_err(explained)?;
+            return Ok(Some(memory));
+        }
+        let record = memory.get(..wanted.length()?).unwrap_or_default();
         let Some((head, payload)) = record.split_first_chunk::<RAW_FRAME_BYTES>() else { return Ok(None) };
-        verify_raw(cache.rules(), sample, head, payload).map_err(|e| wanted.explain(&e))?;
+        verify_raw(cache.rules(), sample, head, payload).map_err(explained)?;
         Ok(Some(payload))
     }
 
