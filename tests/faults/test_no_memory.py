@@ -101,14 +101,59 @@ WITHOUT_MEMORY = {
         """,
 }
 
+# What was given back is taken again first: each list then asks the system.
 ROWS = """
-import gc, pickle
+import ctypes, errno, gc, pickle
 import numpy as np
+
+COUNT = 100_000
 
 class Rows:
     name = "rows"
     def __iter__(self):
-        return (drt.CacheInput(b"payload", {"n": n, "text": str(n)}) for n in range(300_000))
+        return (drt.CacheInput(b"payload", {"n": n, "text": str(n)}) for n in range(COUNT))
+
+class Few:
+    name = "few"
+    def __iter__(self):
+        return (drt.CacheInput(b"%d" % n * (n % 300), {"n": n, "text": "x" * (n % 500)}) for n in range(3000))
+
+def write(compression):
+    global written
+    written += 1
+    config = drt.WriterConfig(progress=False, compression=compression, threads=2)
+    drt.write_cache(Few(), sys.argv[1] + str(written), config=config)
+
+written = 0
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+
+def fill():
+    limited(0)
+    taken, size = [], 8 << 20
+    while size >= 8 << 10:
+        found = libc.malloc(size)
+        if found:
+            taken.append(found)
+        else:
+            size //= 2
+    unlimited()
+    return taken
+
+def read_by_arrow(stream):
+    # As Polars, but for the end of the process where its own memory is refused.
+    try:
+        return polars.Series([pyarrow.RecordBatchReader.from_stream(stream).read_all().num_rows])
+    except pyarrow.ArrowException as error:
+        raise polars.exceptions.ComputeError(str(error)) from None
+
+def metadata_of(view):
+    polars.DataFrame, kept = read_by_arrow, polars.DataFrame
+    try:
+        return view.metadata
+    finally:
+        polars.DataFrame = kept
 
 ds = drt.open_dataset(drt.write_cache(Rows(), sys.argv[1]).path)
 some = np.random.default_rng(0).permutation(len(ds))
@@ -120,8 +165,9 @@ arrow = table.to_arrow()
 pickled = pickle.dumps(weighted), pickle.dumps(edited)
 batch = ds.take(some)
 batch.metadata
-plan = ds.loader(batch_size=300_000).plan()
+plan = ds.loader(batch_size=COUNT).plan()
 once, draws = drt.Weighted(0, replacement=False), drt.Weighted(0)
+packed = drt.write_cache(Few(), sys.argv[1], config=drt.WriterConfig(compression="zstd-dictionary"))
 """
 
 # Each of them makes lists or columns with an entry a row; most of them several.
@@ -131,6 +177,8 @@ OF_MANY_ROWS = [
     "edited[::-1]",
     "ds.with_weights(weights)",
     "ds.with_metadata(arrow)",
+    "pyarrow.RecordBatchReader.from_stream(picked._view.table()[0]).read_all()",
+    "metadata_of(ds[::-1])",
     "pickle.dumps(picked)",
     "pickle.dumps(weighted)",
     "pickle.dumps(edited)",
@@ -147,12 +195,21 @@ OF_MANY_ROWS = [
     "batch.cache_ids",
     "batch.payloads",
     "batch.split([3, 4])",
+    "list(batch)",
+    "batch[::2]",
     "pyarrow.record_batch(batch)",
-    "next(iter(ds.loader(batch_size=300_000, threads=1, prefetch_batches=0)))",
+    "next(iter(ds.loader(batch_size=COUNT, threads=1, prefetch_batches=0)))",
     "plan.positions(0), plan.padding(0)",
     "once.indices(weighted)",
     "draws.indices(weighted)",
     "drt.Shuffle(0).indices(ds)",
+    "drt.Sequential().indices(ds)",
+    "ds.verify()",
+    "drt.verify_cache(packed.path)",
+    "write('none')",
+    "write('lz4')",
+    "write('zstd')",
+    "write('zstd-dictionary')",
 ]
 
 
@@ -162,22 +219,30 @@ def test_memory_that_is_refused_for_many_rows_is_an_error(what: str, tmp_path: P
 {NO_MEMORY}
 {ROWS}
 refused = done = 0
+expected = drt.StorageError, MemoryError, pyarrow.ArrowException
 {what}
-for extra in range(0, 120, 3):
+for level in range(30):
     gc.collect()
-    limited(extra << 18)
+    taken = fill()
+    limited(int((256 << 10) * 1.18**level))
     try:
         {what}
         done += 1
-    except (drt.StorageError, MemoryError) as error:
-        assert "memory" in str(error) or isinstance(error, MemoryError), error
+    except expected as error:
+        if isinstance(error, drt.StorageError):
+            thread = "cannot start thread" in str(error)
+            assert error.errno == (errno.EAGAIN if thread else errno.ENOMEM), error
+        else:
+            assert isinstance(error, MemoryError) or "memory" in str(error), error
         refused += 1
     unlimited()
+    for memory in taken:
+        libc.free(memory)
 assert refused, done
 {what}
 """
-    # What was given back is not kept for the next list: each asks the system.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "32768"}
+    # Threads have no memory of their own then.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "32768", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "r")],
         capture_output=True,

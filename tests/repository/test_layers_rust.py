@@ -15,6 +15,7 @@ RANK = {
     "error": 0,
     "exec": 1,
     "memory": 1,
+    "prefetch": 1,
     "format": 2,
     "store": 2,
     "sampler": 2,

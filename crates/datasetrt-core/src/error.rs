@@ -177,6 +177,25 @@ impl Error {
         error
     }
 
+    /// Memory that the system refuses, asked for before it was taken. The number is that of a system call that says so.
+    pub fn no_memory(message: impl Into<String>) -> Self {
+        let mut error = Error::new(ErrorKind::Io, message);
+        error.0.os_error = Some(Errno::NOMEM.raw_os_error());
+        error
+    }
+
+    /// Whether the system refused memory, which says nothing of the cache.
+    pub fn is_no_memory(&self) -> bool {
+        self.0.os_error == Some(Errno::NOMEM.raw_os_error())
+    }
+
+    /// The same failure in other words, which are of no file yet.
+    pub(crate) fn reworded(&self, message: impl Into<String>) -> Self {
+        let mut error = Error::new(self.kind(), message);
+        error.0.os_error = self.0.os_error;
+        error
+    }
+
     /// The same error with the file or folder it concerns.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// The large pages of the processors that the wheels are made for.
 const LARGE_PAGE_BYTES: usize = 2 << 20;
@@ -79,8 +79,8 @@ impl AsRef<[u8]> for Memory {
     }
 }
 
-/// What is smaller is not asked for: where the system refuses that, it is about to refuse everything.
-const WORTH_ASKING: usize = 64 << 10;
+/// What is smaller is not asked for: where the system refuses that, no error can be made any more.
+const WORTH_ASKING: usize = 4 << 10;
 
 /// Whether the system has so many bytes in one piece at this moment, which are then taken by code that would end the process
 /// where they are refused: that of Arrow, of NumPy, and the collections of the standard library. `what` they are for
@@ -124,17 +124,26 @@ pub fn collect<T>(what: &str, items: impl ExactSizeIterator<Item = T>) -> Result
 ///
 /// `io`, and the list as it was, if the system refuses the memory.
 pub fn push<T>(what: &str, list: &mut Vec<T>, item: T) -> Result<()> {
-    let bytes = list.len().saturating_add(1).saturating_mul(size_of::<T>());
-    list.try_reserve(1).map_err(|_| refused(what, bytes))?;
+    reserve(what, list, 1)?;
     list.push(item);
     Ok(())
+}
+
+/// Room for so many more items.
+///
+/// # Errors
+///
+/// `io`, and the list as it was, if the system refuses the memory.
+pub fn reserve<T>(what: &str, list: &mut Vec<T>, more: usize) -> Result<()> {
+    let bytes = list.len().saturating_add(more).saturating_mul(size_of::<T>());
+    list.try_reserve(more).map_err(|_| refused(what, bytes))
 }
 
 /// The error where the system refuses so many bytes. `what` they are for completes a sentence.
 pub fn refused(what: &str, bytes: usize) -> Error {
     let message =
         format!("not enough memory for {bytes} bytes of {what}; free memory, or use fewer rows at once");
-    Error::new(ErrorKind::Io, message)
+    Error::no_memory(message)
 }
 
 /// What to map for so many bytes: a little more, if that fills large pages. The kernel begins a mapping at the border of
@@ -147,6 +156,7 @@ fn in_large_pages(bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn memory_is_cleared_and_can_be_written_whatever_its_size() {

@@ -9,12 +9,12 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, Schema};
 use datasetrt_core::memory;
 use datasetrt_core::metadata::TableSource as _;
-use datasetrt_core::read::Dataset;
+use datasetrt_core::read::{Cache, Dataset};
 use datasetrt_core::store::file::zeroed;
 use datasetrt_core::stream::Batch;
 use numpy::PyArray1;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyMemoryView, PySlice, PyTuple};
+use pyo3::types::{PyDict, PyList, PyMemoryView, PySlice, PyString, PyTuple};
 use pyo3_arrow::PyRecordBatch;
 
 use crate::arrays::{self, int64};
@@ -23,7 +23,7 @@ use crate::info::{BatchInfo, Members};
 use crate::input;
 use crate::metadata::{self, Lazy};
 use crate::payloads::{Payloads, parts, python_bytes};
-use crate::sample::{CachedSample, Row};
+use crate::sample::{CachedSample, Row, listed};
 
 /// Samples that were read together, in the order that was asked for.
 ///
@@ -125,17 +125,17 @@ impl SampleBatch {
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(slice) = index.cast::<PySlice>() {
             let places = input::places(slice, self.places.rows.len())?;
-            let samples = places.map(|at| self.sample(py, at)).collect::<PyResult<Vec<_>>>()?;
-            return Ok(PyList::new(py, samples)?.into_any());
+            let lengths =
+                places.clone().map(|at| self.payloads.lengths().get(at).copied().unwrap_or_default());
+            return Ok(listed(py, lengths, places.map(|at| self.sample(py, at)))?.into_any());
         }
         let row = input::index(index, self.places.rows.len() as u64)?;
         Ok(Bound::new(py, self.sample(py, usize::try_from(row)?)?)?.into_any())
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let samples =
-            (0..self.places.rows.len()).map(|at| self.sample(py, at)).collect::<PyResult<Vec<_>>>()?;
-        Ok(PyList::new(py, samples)?.try_iter()?.into_any())
+        let samples = (0..self.places.rows.len()).map(|at| self.sample(py, at));
+        Ok(listed(py, self.payloads.lengths().iter().copied(), samples)?.try_iter()?.into_any())
     }
 
     /// A writable memoryview of each payload; together they share the batch's buffer.
@@ -306,12 +306,21 @@ impl SampleBatch {
     ///     >>> ds.take([5, 3]).cache_ids == [ds.caches[0].cache_id] * 2
     ///     True
     #[getter]
-    fn cache_ids(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+    fn cache_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let dataset = self.metadata.dataset();
-        // A string of Python, and one of ours until it is made.
-        memory::ask("cache ids", self.metadata.globals.len().saturating_mul(160)).or_raise(py)?;
-        let id = |global: &u64| Ok(dataset.locate(*global)?.0.cache_id().to_owned());
-        self.metadata.globals.iter().map(id).collect::<datasetrt_core::Result<_>>().or_raise(py)
+        // Neighbours mostly are of one cache: one string for all of them.
+        let mut last: Option<(&Cache, Bound<'py, PyString>)> = None;
+        let list = PyList::empty(py);
+        for global in &self.metadata.globals {
+            let (cache, _) = dataset.locate(*global).or_raise(py)?;
+            let id = match &last {
+                Some((known, id)) if std::ptr::eq(*known, cache) => id.clone(),
+                _ => PyString::intern(py, cache.cache_id()),
+            };
+            list.append(&id)?;
+            last = Some((cache, id));
+        }
+        Ok(list)
     }
 
     /// View all payloads as one array of shape ``(len(batch), *shape)``, without a copy.

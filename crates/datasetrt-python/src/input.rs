@@ -277,7 +277,10 @@ pub(crate) fn flag(what: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// The places that a slice takes of `length` things, in its order.
-pub(crate) fn places(slice: &Bound<'_, PySlice>, length: usize) -> PyResult<impl Iterator<Item = usize>> {
+pub(crate) fn places(
+    slice: &Bound<'_, PySlice>,
+    length: usize,
+) -> PyResult<impl Iterator<Item = usize> + Clone> {
     static CHECK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let parts = call(CHECK.import(slice.py(), "datasetrt.checks", "slice_of")?, (slice, length))?;
     let (start, stop, step) = parts.extract::<(i64, i64, i64)>()?;

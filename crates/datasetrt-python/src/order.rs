@@ -42,7 +42,8 @@ impl Order {
         let mut watch = Watch::new(interrupted);
         let order = self.epoch(epoch)?;
         let mut rows = memory::list("row numbers", length)?;
-        let mut piece = vec![0; length.min(PIECE)];
+        let mut piece = memory::list("row numbers", length.min(PIECE))?;
+        piece.resize(length.min(PIECE), 0);
         while rows.len() < length {
             watch.check()?;
             piece.truncate(length - rows.len());

@@ -2,7 +2,7 @@
 
 use datasetrt_core::read::buffer::{AlignedBuffer, layout};
 use datasetrt_core::read::{Payloads as CorePayloads, Places, Split};
-use datasetrt_core::{Error, ErrorKind, memory};
+use datasetrt_core::{Error, memory};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -22,7 +22,7 @@ pub(crate) fn python_bytes<'py>(
             let message = format!(
                 "not enough memory for {length} bytes in one piece; free memory, or read on a machine with more"
             );
-            to_py(py, &Error::new(ErrorKind::Io, message))
+            to_py(py, &Error::no_memory(message))
         }
         false => error,
     })
@@ -86,8 +86,11 @@ pub(crate) fn parts<'py>(
     memory::ask("views of payloads", places.len().saturating_mul(VIEW_BYTES)).or_raise(view.py())?;
     // Not by `PySlice::new`, which never lets go of the numbers that it is made of: 64 bytes for each payload.
     let view = view.cast::<PySequence>()?;
-    let parts = places.map(|(start, length)| view.get_slice(start, start + length));
-    PyList::new(view.py(), parts.collect::<PyResult<Vec<_>>>()?)
+    let list = PyList::empty(view.py());
+    for (start, length) in places {
+        list.append(view.get_slice(start, start + length)?)?;
+    }
+    Ok(list)
 }
 
 impl Payloads {

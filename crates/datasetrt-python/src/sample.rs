@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use datasetrt_core::memory;
 use datasetrt_core::metadata::TableSource as _;
 use datasetrt_core::read::Dataset;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::error::{OrRaise as _, to_py};
 use crate::input;
@@ -106,6 +107,25 @@ impl CachedSample {
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         (self.data(py), self.metadata(py)?, self.cache_id(py)?, self.sample_id).into_pyobject(py)
     }
+}
+
+/// What a sample takes beside its bytes, with the head of those and the place of it in a list.
+const SAMPLE_BYTES: usize = 256;
+
+/// Samples as a list of Python, which grows as they come: one of Rust would end the process where there is no memory.
+/// `lengths` are those of their payloads.
+pub(crate) fn listed<'py>(
+    py: Python<'py>,
+    lengths: impl Iterator<Item = usize>,
+    samples: impl Iterator<Item = PyResult<CachedSample>>,
+) -> PyResult<Bound<'py, PyList>> {
+    let bytes = lengths.fold(0_usize, |sum, length| sum.saturating_add(length).saturating_add(SAMPLE_BYTES));
+    memory::ask("samples", bytes).or_raise(py)?;
+    let list = PyList::empty(py);
+    for sample in samples {
+        list.append(Bound::new(py, sample?)?)?;
+    }
+    Ok(list)
 }
 
 #[pymethods]

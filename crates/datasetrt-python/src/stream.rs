@@ -21,6 +21,7 @@ use crate::info::{BatchInfo, Members};
 use crate::metadata::Lazy;
 use crate::order::Order;
 use crate::plan::BatchPlan;
+use crate::sample::listed;
 use crate::view::{View, place};
 
 /// The batches of one rank through one epoch, from a position on.
@@ -210,7 +211,7 @@ impl Stream {
         let Some(read) = self.pull_samples(py)? else { return Ok(None) };
         let begun = Instant::now();
         let samples = (0..read.len()).map(|at| read.sample(py, at));
-        let list = PyList::new(py, samples.collect::<PyResult<Vec<_>>>()?)?;
+        let list = listed(py, read.payloads.lengths.iter().copied(), samples)?;
         self.handed_over(begun);
         Ok(Some((list, BatchInfo::new(Arc::clone(&read.members)))))
     }

@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -43,10 +43,19 @@ impl View {
     }
 }
 
-/// Tables of metadata that would not stay in memory by themselves.
+/// Tables of metadata that would not stay in memory by themselves, and why their stream ended early, if it did.
 #[pyclass(frozen, module = "datasetrt._core")]
 pub(crate) struct Kept {
     _tables: Vec<Arc<metadata::Table>>,
+    failure: Arc<OnceLock<Error>>,
+}
+
+#[pymethods]
+impl Kept {
+    /// Raises what ended the stream early: who reads it tells that in words of its own.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.failure.get().map_or(Ok(()), |error| Err(to_py(py, error)))
+    }
 }
 
 /// What is smaller is copied once more rather than letting go of the interpreter twice.
@@ -188,8 +197,10 @@ impl View {
         let load = || -> datasetrt_core::Result<Vec<_>> {
             self.dataset.caches().iter().map(|cache| cache.table()).collect()
         };
-        let kept = Kept { _tables: py.detach(load).or_raise(py)? };
-        Ok((PyRecordBatchReader::new(Box::new(Table(self.dataset.export().or_raise(py)?))), kept))
+        let failure = Arc::new(OnceLock::new());
+        let kept = Kept { _tables: py.detach(load).or_raise(py)?, failure: Arc::clone(&failure) };
+        let table = Table { export: self.dataset.export().or_raise(py)?, failure };
+        Ok((PyRecordBatchReader::new(Box::new(table)), kept))
     }
 
     #[pyo3(signature = (on_progress = None))]
@@ -271,19 +282,28 @@ fn batches_of(
 }
 
 /// The export of the active table as an Arrow reader.
-struct Table(Export);
+struct Table {
+    export: Export,
+    failure: Arc<OnceLock<Error>>,
+}
 
 impl Iterator for Table {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.0.next()?.map_err(|e| ArrowError::ExternalError(Box::new(e))))
+        let failed = |e: Error| {
+            let words = ArrowError::ExternalError(Box::new(e.clone()));
+            // The first one: nothing comes after it.
+            _ = self.failure.set(e);
+            words
+        };
+        Some(self.export.next()?.map_err(failed))
     }
 }
 
 impl RecordBatchReader for Table {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(self.0.schema())
+        Arc::clone(self.export.schema())
     }
 }
 

@@ -7,6 +7,7 @@ use zstd::zstd_safe::DDict;
 use super::compression::is_no_memory;
 use super::record::{no_memory, reserve};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 /// Longer dictionaries are refused unread.
 pub const MAX_DICTIONARY_BYTES: usize = 1 << 20;
@@ -16,6 +17,9 @@ const LEARNT_BYTES: usize = 64 << 10;
 const LEAST_BYTES: usize = 8;
 /// Zstandard learns from no more of each sample.
 pub const LEARNT_FROM_EACH: usize = 128 << 10;
+
+/// What a dictionary takes beside its content, once it is ready.
+const DECODER_BYTES: usize = 64 << 10;
 
 /// A dictionary, ready for readers. The empty one is none.
 #[derive(Default)]
@@ -41,6 +45,8 @@ impl Dictionary {
         if !bytes.starts_with(&MAGIC) || bytes.len() < MAGIC_AND_IDENTIFIER_BYTES {
             return Err(bad("is none of Zstandard"));
         }
+        // It refuses other bytes in the same words as memory that it does not get.
+        memory::ask("a dictionary", bytes.len().saturating_add(DECODER_BYTES))?;
         let decoder = DDict::try_create(&bytes).ok_or_else(|| bad("cannot be used"))?;
         Ok(Dictionary { bytes, decoder: Some(decoder) })
     }
@@ -57,7 +63,7 @@ impl Dictionary {
             let (part, _) = payload.split_at(payload.len().min(LEARNT_FROM_EACH));
             reserve(&mut all, part.len())?;
             all.extend_from_slice(part);
-            lengths.push(part.len());
+            memory::push("records", &mut lengths, part.len())?;
         }
         // It trains on the first three quarters, and divides by how many strings of eight bytes are in there: by none,
         // that ends the process.

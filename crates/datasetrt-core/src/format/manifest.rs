@@ -10,6 +10,7 @@ use super::record::RAW_FRAME_BYTES;
 use super::shard::{HEADER_BYTES, TRAILER_BYTES};
 use super::{VERSION, index, names};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 /// Larger manifests are refused unread.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -185,6 +186,8 @@ impl Manifest {
         if found != tail(&checksum).as_bytes() {
             return Err(unsealed(bytes));
         }
+        // Text, its parts and what becomes of them; a dictionary is the largest.
+        memory::ask("a manifest", bytes.len().saturating_mul(4))?;
         let version: Version = parse(bytes)?;
         if version.format != FORMAT {
             return Err(bad(format!("format is '{}', '{FORMAT}' expected", shortened(&version.format))));

@@ -34,7 +34,7 @@ pub(super) fn no_memory(bytes: usize) -> Error {
     let message = format!(
         "not enough memory for {bytes} more bytes of records; free memory, write smaller samples, or lower queue_bytes"
     );
-    Error::new(ErrorKind::Io, message)
+    Error::no_memory(message)
 }
 
 /// Fills in the checksum of a raw record in place.

@@ -18,6 +18,7 @@ use super::ipc::{self, Frame, Layout, damaged};
 use super::table::{Table, check_names};
 use super::types::{ColumnInfo, ColumnType, arrow_schema};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 /// A file of bytes, read by place.
 pub trait ReadAt {
@@ -130,7 +131,7 @@ impl CellFile {
         let arrays = self.columns.iter().enumerate().map(|(number, column)| {
             let parts = runs.iter().zip(&places).filter_map(|(run, places)| Some((run, places.get(number)?)));
             gathered(file, column.ty, rows.len(), parts)
-                .map_err(|e| Error::new(e.kind(), format!("column '{}': {}", column.name, e.message())))
+                .map_err(|e| e.reworded(format!("column '{}': {}", column.name, e.message())))
         });
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let schema = arrow_schema(self.columns.iter().map(|c| (c.name.as_str(), Some(c.ty))));
@@ -339,10 +340,7 @@ fn usize_of(number: u64) -> usize {
 
 fn read(file: &impl ReadAt, range: Range<usize>) -> Result<Vec<u8>> {
     let length = range.len();
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| {
-        Error::new(ErrorKind::Io, format!("not enough memory for {length} bytes of metadata"))
-    })?;
+    let mut bytes = memory::list("metadata", length)?;
     bytes.resize(length, 0);
     file.read_exact_at(&mut bytes, range.start as u64)?;
     Ok(bytes)

@@ -16,7 +16,7 @@ use arrow_select::concat::concat_batches;
 
 use super::active::{CacheSet, Rows, Selection, Tables, UnifiedColumn};
 use super::gather::{Chunks, Spot, first_difference, value_at};
-use super::types::{ColumnType, MAX_BATCH_ROWS, Value};
+use super::types::{ColumnType, MAX_BATCH_ROWS, Value, bytes_of};
 use super::wording::{quote, shorten, show};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory;
@@ -260,7 +260,7 @@ impl<'a> Check<'a> {
             [] => None,
             [only] => Some(only.clone()),
             many => {
-                let bytes = many.iter().map(RecordBatch::get_array_memory_size).sum();
+                let bytes = many.iter().map(bytes_of).sum();
                 memory::ask("added columns", bytes)?;
                 Some(concat_batches(&self.layout.extra_schema, many).map_err(unusable)?)
             }

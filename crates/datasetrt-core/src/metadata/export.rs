@@ -13,6 +13,9 @@ use super::types::MAX_BATCH_ROWS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory;
 
+/// Of a batch, without its columns: row numbers, their places, ids of samples and caches, weights.
+const BYTES_PER_ROW: usize = 80;
+
 /// An iterator over the batches of an active table; beside the stored tables themselves, at most
 /// [`MAX_BATCH_ROWS`] rows at a time are in memory.
 #[derive(Debug)]
@@ -52,10 +55,12 @@ impl Export {
 
     fn batch(&mut self, start: u64, count: usize) -> Result<RecordBatch> {
         let total = self.set.rows();
-        let range = start..start.saturating_add(count as u64);
-        memory::ask("the table", count.saturating_mul(32))?;
-        let globals: Option<Vec<u64>> = range.map(|place| self.selection.rows.get(place, total)).collect();
-        let globals = globals.ok_or_else(|| bug("rows end early"))?;
+        // Text alone is asked for where it is copied.
+        memory::ask("the table", count.saturating_mul(BYTES_PER_ROW))?;
+        let mut globals = memory::list("the table", count)?;
+        for place in start..start.saturating_add(count as u64) {
+            globals.push(self.selection.rows.get(place, total).ok_or_else(|| bug("rows end early"))?);
+        }
         let at = self.set.addresses(&globals, &mut self.tables)?;
         let mut columns = vec![self.cache_ids(&at)?, self.sample_ids(&globals, &at)?];
         for column in 0..self.set.columns().len() {
@@ -87,24 +92,25 @@ impl Export {
     }
 
     fn sample_ids(&self, globals: &[u64], at: &Located) -> Result<ArrayRef> {
-        let id = |(global, source): (&u64, usize)| {
-            let id = global.checked_sub(self.set.base(source)?)?;
-            i64::try_from(id).ok()
-        };
-        let sources = at.spots.iter().map(|spot| spot.source);
-        let ids: Option<Vec<i64>> = globals.iter().zip(sources).map(id).collect();
-        Ok(Arc::new(Int64Array::from(ids.ok_or_else(|| bug("a row before its cache"))?)))
+        let mut ids = memory::list("the table", globals.len())?;
+        for (global, spot) in globals.iter().zip(&at.spots) {
+            let id = self.set.base(spot.source).and_then(|base| global.checked_sub(base));
+            let id = id.and_then(|id| i64::try_from(id).ok());
+            ids.push(id.ok_or_else(|| bug("a row before its cache"))?);
+        }
+        Ok(Arc::new(Int64Array::from(ids)))
     }
 
     fn weights(&self, start: usize, count: usize) -> Result<ArrayRef> {
-        let weights = match &self.selection.weights {
-            None => vec![1.0; count],
+        let mut copy = memory::list("the table", count)?;
+        match &self.selection.weights {
+            None => copy.resize(count, 1.0),
             Some(weights) => {
                 let end = start.saturating_add(count);
-                weights.get(start..end).ok_or_else(|| bug("weights end early"))?.to_vec()
+                copy.extend_from_slice(weights.get(start..end).ok_or_else(|| bug("weights end early"))?);
             }
-        };
-        Ok(Arc::new(Float64Array::from(weights)))
+        }
+        Ok(Arc::new(Float64Array::from(copy)))
     }
 }
 

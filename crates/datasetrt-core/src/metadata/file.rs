@@ -20,8 +20,9 @@ use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use super::ipc;
-use super::types::{ColumnInfo, ColumnType, MAX_BATCH_ROWS, arrow_schema};
+use super::types::{ColumnInfo, ColumnType, MAX_BATCH_ROWS, arrow_schema, bytes_of};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 /// Buffers start at multiples of this, so that a reader can use them in place.
 const ALIGNMENT: usize = 64;
@@ -167,6 +168,8 @@ fn rebuild(schema: &SchemaRef, batches: &[RecordBatch], start: usize, count: usi
     for piece in &pieces {
         check_fields(schema, piece)?;
     }
+    // Beside the new columns, Arrow has a copy of all of them while it writes, in a list that grows to twice what it needs.
+    memory::ask("metadata", pieces.iter().map(bytes_of).sum::<usize>().saturating_mul(4))?;
     let columns = schema.fields().iter().enumerate().map(|(number, field)| {
         let parts: Vec<_> = pieces.iter().filter_map(|p| p.columns().get(number)).collect();
         rebuild_column(field.data_type(), &parts, count)

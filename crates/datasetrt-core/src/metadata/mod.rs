@@ -43,5 +43,5 @@ pub use extra::{deliverable, digest};
 pub use file::{MetadataWriter, read_segment, write_segment};
 pub use rows::RowBuilder;
 pub use table::Table;
-pub use types::{ColumnInfo, ColumnType, MAX_BATCH_ROWS, RESERVED, Value, check_column_name};
+pub use types::{ColumnInfo, ColumnType, MAX_BATCH_ROWS, RESERVED, Value, bytes_of, check_column_name};
 pub use wording::{int_overflow, unsupported_value};

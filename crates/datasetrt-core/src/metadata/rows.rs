@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::builder::{BooleanBuilder, Float64Builder, Int64Builder, LargeStringBuilder};
-use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
+use arrow_array::builder::BooleanBuilder;
+use arrow_array::{
+    ArrayRef, Float64Array, Int64Array, LargeStringArray, NullArray, RecordBatch, RecordBatchOptions,
+};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer};
 
 use super::types::{ColumnType, Value, arrow_schema, check_new_column_name};
 use super::wording;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 /// Collects the metadata of samples, one row each, and hands it over as record batches.
 ///
@@ -34,10 +38,30 @@ pub struct RowBuilder {
 enum Cells {
     /// Only nulls so far, in every row since the first.
     Undecided,
+    /// A bit each.
     Bool(BooleanBuilder),
-    Int(Int64Builder),
-    Float(Float64Builder),
-    Str(LargeStringBuilder),
+    Int(Numbers<i64>),
+    Float(Numbers<f64>),
+    Str(Texts),
+}
+
+/// Numbers as Arrow has them; in lists of ours, because those of Arrow end the process where there is no memory to grow.
+#[derive(Debug)]
+struct Numbers<T> {
+    /// Zero where it is null.
+    values: Vec<T>,
+    /// A bit each.
+    valid: NullBufferBuilder,
+}
+
+/// The same of text.
+#[derive(Debug)]
+struct Texts {
+    /// Where each ends, after the 0 where the first begins.
+    ends: Vec<i64>,
+    text: Vec<u8>,
+    /// A bit each.
+    valid: NullBufferBuilder,
 }
 
 impl RowBuilder {
@@ -86,7 +110,7 @@ impl RowBuilder {
             }
         }
         self.numbers = numbers;
-        self.cells = columns.iter().map(|(_, ty)| Cells::new(*ty, 0)).collect();
+        self.cells = columns.iter().map(|(_, ty)| Cells::new(*ty, 0)).collect::<Result<_>>()?;
         self.positions = (0..columns.len()).collect();
         self.columns = columns;
         self.columns_known = true;
@@ -110,12 +134,17 @@ impl RowBuilder {
         for ((name, ty), (_, value)) in self.columns.iter().zip(fields.clone()) {
             check_value(sample, name, *ty, value)?;
         }
-        // Nothing below fails: a refused row has left no trace.
-        for ((cells, (_, ty)), (_, value)) in self.cells.iter_mut().zip(&mut self.columns).zip(fields) {
+        for ((cells, (_, ty)), (_, value)) in self.cells.iter_mut().zip(&mut self.columns).zip(fields.clone())
+        {
             if let (None, Some(decided)) = (*ty, value.column_type()) {
+                // Where a later column is refused this one has a type already, and no value: as if it had been declared.
+                *cells = Cells::new(Some(decided), self.rows)?;
                 *ty = Some(decided);
-                *cells = Cells::new(*ty, self.rows);
             }
+            cells.reserve(value)?;
+        }
+        // Nothing below fails: a refused row has left no trace.
+        for (cells, (_, value)) in self.cells.iter_mut().zip(fields) {
             self.byte_size += cells.append(value)?;
         }
         self.rows += 1;
@@ -186,7 +215,7 @@ impl RowBuilder {
     /// `bug` if the columns do not form a batch, which no rows can cause.
     pub fn take_batch(&mut self) -> Result<RecordBatch> {
         let schema = arrow_schema(self.columns.iter().map(|(name, ty)| (name.as_str(), *ty)));
-        let arrays = self.cells.iter_mut().map(|cells| cells.finish(self.rows)).collect();
+        let arrays = self.cells.iter_mut().map(|cells| cells.finish(self.rows)).collect::<Result<_>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         self.rows = 0;
         self.byte_size = 0;
@@ -215,40 +244,51 @@ fn is_exact(value: i64) -> bool {
 
 impl Cells {
     /// A column with `nulls` rows so far.
-    fn new(ty: Option<ColumnType>, nulls: usize) -> Self {
+    fn new(ty: Option<ColumnType>, nulls: usize) -> Result<Self> {
         let mut cells = match ty {
             None => Cells::Undecided,
             Some(ColumnType::Bool) => Cells::Bool(BooleanBuilder::new()),
-            Some(ColumnType::Int64) => Cells::Int(Int64Builder::new()),
-            Some(ColumnType::Float64) => Cells::Float(Float64Builder::new()),
-            Some(ColumnType::String) => Cells::Str(LargeStringBuilder::new()),
+            Some(ColumnType::Int64) => Cells::Int(Numbers::new()),
+            Some(ColumnType::Float64) => Cells::Float(Numbers::new()),
+            Some(ColumnType::String) => Cells::Str(Texts::new()),
         };
-        match &mut cells {
-            Cells::Undecided => {}
-            Cells::Bool(b) => b.append_nulls(nulls),
-            Cells::Int(b) => b.append_nulls(nulls),
-            Cells::Float(b) => b.append_nulls(nulls),
-            Cells::Str(b) => b.append_nulls(nulls),
+        for _ in 0..nulls {
+            cells.reserve(&Value::Null)?;
+            cells.append(&Value::Null)?;
         }
-        cells
+        Ok(cells)
     }
 
-    /// Appends a checked value; returns about how many bytes it takes.
+    /// Asks for the memory of one more value.
+    fn reserve(&mut self, value: &Value<'_>) -> Result<()> {
+        match (self, value) {
+            (Cells::Undecided | Cells::Bool(_), _) => Ok(()),
+            (Cells::Int(cells), _) => memory::reserve(CELLS, &mut cells.values, 1),
+            (Cells::Float(cells), _) => memory::reserve(CELLS, &mut cells.values, 1),
+            (Cells::Str(cells), value) => {
+                memory::reserve(CELLS, &mut cells.ends, 2)?;
+                let bytes = if let Value::Str(text) = value { text.len() } else { 0 };
+                memory::reserve(CELLS, &mut cells.text, bytes)
+            }
+        }
+    }
+
+    /// Appends a checked value for which there is memory; returns about how many bytes it takes.
     fn append(&mut self, value: &Value<'_>) -> Result<usize> {
         match (self, value) {
             (Cells::Undecided, Value::Null) => return Ok(0),
             (Cells::Bool(b), Value::Bool(v)) => b.append_value(*v),
             (Cells::Bool(b), Value::Null) => b.append_null(),
-            (Cells::Int(b), Value::Int(v)) => b.append_value(*v),
-            (Cells::Int(b), Value::Null) => b.append_null(),
-            (Cells::Float(b), Value::Float(v)) => b.append_value(*v),
-            (Cells::Float(b), Value::Int(v)) => b.append_value(*v as f64),
-            (Cells::Float(b), Value::Null) => b.append_null(),
-            (Cells::Str(b), Value::Str(v)) => {
-                b.append_value(v);
+            (Cells::Int(cells), Value::Int(v)) => cells.append(Some(*v)),
+            (Cells::Int(cells), Value::Null) => cells.append(None),
+            (Cells::Float(cells), Value::Float(v)) => cells.append(Some(*v)),
+            (Cells::Float(cells), Value::Int(v)) => cells.append(Some(*v as f64)),
+            (Cells::Float(cells), Value::Null) => cells.append(None),
+            (Cells::Str(cells), Value::Str(v)) => {
+                cells.append(Some(v));
                 return Ok(v.len().saturating_add(8));
             }
-            (Cells::Str(b), Value::Null) => b.append_null(),
+            (Cells::Str(cells), Value::Null) => cells.append(None),
             (_, value) => {
                 let value = wording::describe(value);
                 return Err(Error::new(ErrorKind::Bug, format!("unchecked metadata value {value}")));
@@ -257,14 +297,60 @@ impl Cells {
         Ok(8)
     }
 
-    fn finish(&mut self, rows: usize) -> ArrayRef {
-        match self {
+    /// The values so far as an array; begins anew.
+    fn finish(&mut self, rows: usize) -> Result<ArrayRef> {
+        Ok(match self {
             Cells::Undecided => Arc::new(NullArray::new(rows)),
             Cells::Bool(b) => Arc::new(b.finish()),
-            Cells::Int(b) => Arc::new(b.finish()),
-            Cells::Float(b) => Arc::new(b.finish()),
-            Cells::Str(b) => Arc::new(b.finish()),
+            Cells::Int(cells) => {
+                let Numbers { values, mut valid } = std::mem::replace(cells, Numbers::new());
+                Arc::new(Int64Array::new(values.into(), valid.finish()))
+            }
+            Cells::Float(cells) => {
+                let Numbers { values, mut valid } = std::mem::replace(cells, Numbers::new());
+                Arc::new(Float64Array::new(values.into(), valid.finish()))
+            }
+            Cells::Str(cells) => {
+                let Texts { ends, text, mut valid } = std::mem::replace(cells, Texts::new());
+                let ends = if ends.is_empty() { vec![0] } else { ends };
+                let array = LargeStringArray::try_new(
+                    OffsetBuffer::new(ends.into()),
+                    Buffer::from_vec(text),
+                    valid.finish(),
+                );
+                Arc::new(array.map_err(|e| Error::new(ErrorKind::Bug, format!("metadata text: {e}")))?)
+            }
+        })
+    }
+}
+
+/// What messages call the values of columns.
+const CELLS: &str = "metadata";
+
+impl<T: Default> Numbers<T> {
+    fn new() -> Self {
+        Numbers { values: Vec::new(), valid: NullBufferBuilder::new(0) }
+    }
+
+    fn append(&mut self, value: Option<T>) {
+        self.valid.append(value.is_some());
+        self.values.push(value.unwrap_or_default());
+    }
+}
+
+impl Texts {
+    fn new() -> Self {
+        Texts { ends: Vec::new(), text: Vec::new(), valid: NullBufferBuilder::new(0) }
+    }
+
+    fn append(&mut self, text: Option<&str>) {
+        if self.ends.is_empty() {
+            self.ends.push(0);
         }
+        self.valid.append(text.is_some());
+        self.text.extend_from_slice(text.unwrap_or_default().as_bytes());
+        // Fits: a list has fewer than 2^63 bytes.
+        self.ends.push(self.text.len() as i64);
     }
 }
 

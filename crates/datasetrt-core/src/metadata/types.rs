@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::{Array as _, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::wording;
@@ -14,6 +15,17 @@ pub const RESERVED: [&str; 3] = ["cache_id", "sample_id", "weight"];
 /// The most rows in one record batch, in the file and in every exported table. It bounds what a
 /// reader has to hold, and every product of rows and bytes per row.
 pub const MAX_BATCH_ROWS: usize = 65_536;
+
+/// What the cells of a batch take, however much more the memory has in which they lie.
+pub fn bytes_of(batch: &RecordBatch) -> usize {
+    // Arrow looks at the first offset of text, which nothing has where there is no row.
+    let columns = batch.columns().iter().filter(|column| !column.is_empty());
+    // It cannot tell of types that have no text of one length of offset: those count as what they lie in.
+    let bytes = |column: &ArrayRef| {
+        column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
+    };
+    columns.map(bytes).sum()
+}
 
 /// What a metadata column holds. Every type is nullable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,6 +156,17 @@ pub(super) fn arrow_schema<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bytes_of_a_part_are_its_own() {
+        let text: ArrayRef =
+            Arc::new(arrow_array::LargeStringArray::from_iter_values((0..1000).map(|n| format!("{n:04}"))));
+        let numbers: ArrayRef = Arc::new(arrow_array::Int64Array::from_iter_values(0..1000));
+        let batch = RecordBatch::try_from_iter([("text", text), ("number", numbers)]).unwrap();
+        assert_eq!(bytes_of(&batch), 1000 * (4 + 8 + 8) + 8);
+        assert_eq!(bytes_of(&batch.slice(10, 5)), 5 * (4 + 8 + 8) + 8);
+        assert_eq!(bytes_of(&batch.slice(10, 0)), 0);
+    }
 
     #[test]
     fn names_parse_back() {

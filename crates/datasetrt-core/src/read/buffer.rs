@@ -146,10 +146,7 @@ fn allocate(total: usize, length: usize) -> Result<Memory> {
 }
 
 fn not_enough(length: usize) -> Error {
-    Error::new(
-        ErrorKind::Io,
-        format!("not enough memory for {length} bytes of payloads; use smaller batches"),
-    )
+    Error::no_memory(format!("not enough memory for {length} bytes of payloads; use smaller batches"))
 }
 
 /// Where `lengths` payloads lie in one buffer: back to back if all have one length, otherwise each

@@ -324,5 +324,5 @@ pub(super) fn locate(folder: &Path, error: &Error, sample: u64, place: Place) ->
         place.start,
         error.message()
     );
-    Error::new(error.kind(), message).at_path(path).at_shard(place.shard, place.start).at_sample(sample)
+    error.reworded(message).at_path(path).at_shard(place.shard, place.start).at_sample(sample)
 }

@@ -15,7 +15,9 @@ use super::cache::{Cache, ReadOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::Digest;
 use crate::memory;
-use crate::metadata::{CacheSet, Export, RESERVED, Rows, Selection, TableSource, Value, deliverable, digest};
+use crate::metadata::{
+    CacheSet, Export, RESERVED, Rows, Selection, TableSource, Value, bytes_of, deliverable, digest,
+};
 
 /// So much memory of batches that were taken and dropped is kept for the next ones: that of two at a time.
 const SPARE_BATCHES: usize = 2;
@@ -442,7 +444,7 @@ fn check_values(batch: RecordBatch) -> Result<RecordBatch> {
 
 fn take_rows(batch: &RecordBatch, rows: &[u64]) -> Result<RecordBatch> {
     // With the list of rows and the validity of each cell.
-    let bytes_per_row = batch.get_array_memory_size() / batch.num_rows().max(1) + 16;
+    let bytes_per_row = bytes_of(batch) / batch.num_rows().max(1) + 16;
     memory::ask("added columns", bytes_per_row.saturating_mul(rows.len()))?;
     let rows = UInt64Array::from(memory::collect("row numbers", rows.iter().copied())?);
     take_record_batch(batch, &rows)

@@ -181,9 +181,7 @@ fn check_size(path: &Path, found: u64, expected: u64) -> Result<()> {
 }
 
 fn at_place(error: &Error, path: &Path, ordinal: u64, offset: u64) -> Error {
-    Error::new(error.kind(), format!("{}: {}", path.display(), error.message()))
-        .at_path(path)
-        .at_shard(ordinal, offset)
+    error.reworded(format!("{}: {}", path.display(), error.message())).at_path(path).at_shard(ordinal, offset)
 }
 
 pub(super) fn shard_mismatch(path: &Path, ordinal: u64, what: &str) -> Error {
@@ -289,7 +287,7 @@ pub(super) fn columns(manifest: &Manifest) -> Result<Vec<ColumnInfo>> {
 /// The same error, with the folder in its message and the file.
 pub(super) fn prefixed(error: &Error, folder: &Path, path: &Path) -> Error {
     let message = format!("{}: {}", folder.display(), error.message());
-    let mut located = Error::new(error.kind(), message).at_path(path);
+    let mut located = error.reworded(message).at_path(path);
     if let (Some(shard), Some(offset)) = (error.shard(), error.offset()) {
         located = located.at_shard(shard, offset);
     }

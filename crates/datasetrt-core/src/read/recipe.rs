@@ -18,7 +18,7 @@ use crate::exec;
 use crate::format::checksum::hex;
 use crate::format::compression::is_no_memory;
 use crate::memory;
-use crate::metadata::{Rows, Selection};
+use crate::metadata::{Rows, Selection, bytes_of};
 
 const VERSION: u32 = 1;
 /// What messages call the lists of a selection.
@@ -127,7 +127,7 @@ fn body_of(selection: &Selection) -> Result<Vec<u8>> {
     weights.iter().for_each(|weight| body.extend_from_slice(&weight.to_le_bytes()));
     if let Some(extra) = &selection.extra {
         // Arrow makes a copy of its own before it writes one.
-        memory::ask(LISTS, extra.get_array_memory_size().saturating_mul(2).saturating_add(body.len()))?;
+        memory::ask(LISTS, bytes_of(extra).saturating_mul(2).saturating_add(body.len()))?;
         let mut writer = StreamWriter::try_new(&mut body, &extra.schema()).map_err(|e| bug(&e))?;
         writer.write(extra).and_then(|()| writer.finish()).map_err(|e| bug(&e))?;
     }

@@ -46,13 +46,14 @@ impl Survey {
     /// # Errors
     ///
     /// Where there is nothing to verify: `not-found`, `not-a-cache`, `unsupported-version`, or a manifest that the
-    /// system does not let us read.
+    /// system does not let us read; memory that the system refuses.
     pub fn of(folder: &Path) -> Result<Self> {
         let why = match Cache::open(folder, ReadOptions::default()) {
             Ok(cache) => {
                 let folder = cache.folder().to_owned();
                 return Ok(Survey { folder, found: Found::Whole(Box::new(cache)), manifest: None });
             }
+            Err(error) if error.is_no_memory() => return Err(error),
             Err(error) => error,
         };
         let folder = std::path::absolute(folder).map_err(|e| Error::io("resolve", folder, &e))?;
@@ -101,7 +102,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// Only what `progress` answers.
+    /// Only what `progress` answers, and memory that the system refuses.
     pub fn verify(&self, progress: &mut dyn Progress) -> Result<Vec<Error>> {
         let mut problems = Problems::of(&self.folder);
         match &self.found {
@@ -129,7 +130,7 @@ impl Survey {
             let message = format!("cache {shown} was rebuilt while it was checked; check it again");
             return Ok(vec![Error::new(ErrorKind::Changed, message).at_path(&self.folder)]);
         }
-        Ok(problems.finish())
+        problems.finish()
     }
 }
 

@@ -29,7 +29,7 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// Only what `progress` answers. What is wrong with the cache is in the list: `changed`, and nothing else, where
+    /// Only what `progress` answers, and memory that the system refuses. What is wrong with the cache is in the list: `changed`, and nothing else, where
     /// another cache has taken the folder since this one was opened. Of more than 10,000 problems the last one tells
     /// how many there are besides.
     pub fn verify(&self, progress: &mut dyn Progress) -> Result<Vec<Error>> {
@@ -42,7 +42,7 @@ impl Cache {
         };
         let mut problems = Problems::of(self.folder());
         files.verify(progress, &mut problems)?;
-        let problems = problems.finish();
+        let problems = problems.finish()?;
         // Asked afterwards: it may have come meanwhile.
         Ok(if problems.is_empty() {
             problems
@@ -61,18 +61,24 @@ pub(super) struct Problems {
     listed: Vec<Error>,
     /// How many are not listed, and the kind of the first of them.
     more: Option<(u64, ErrorKind)>,
+    /// The memory for a look at something was refused, which is no problem of the cache.
+    refused: Option<Error>,
 }
 
 impl Problems {
     pub(super) fn of(folder: &Path) -> Self {
-        Problems { folder: folder.to_owned(), listed: Vec::new(), more: None }
+        Problems { folder: folder.to_owned(), listed: Vec::new(), more: None, refused: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
 
-    pub(super) fn finish(mut self) -> Vec<Error> {
+    /// Everything, or why not all of it could be looked for.
+    pub(super) fn finish(mut self) -> Result<Vec<Error>> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
         if let Some((count, kind)) = self.more {
             let message = format!(
                 "{count} more problems of {} are not listed; remove the cache's folder and write it again",
@@ -80,13 +86,17 @@ impl Problems {
             );
             self.listed.push(Error::new(kind, message).at_path(self.folder));
         }
-        self.listed
+        Ok(self.listed)
     }
 }
 
 impl Extend<Error> for Problems {
     fn extend<T: IntoIterator<Item = Error>>(&mut self, problems: T) {
         for problem in problems {
+            if problem.is_no_memory() {
+                self.refused.get_or_insert(problem);
+                continue;
+            }
             // As of a folder that is gone: every file in it says the same.
             if self.listed.last() == Some(&problem) {
                 continue;

@@ -169,7 +169,7 @@ pub(crate) fn no_memory(bytes: u64, path: &Path) -> Error {
     let message = format!(
         "not enough memory for {bytes} bytes of {shown}; free memory, or read on a machine with more"
     );
-    Error::new(ErrorKind::Io, message).at_path(path)
+    Error::no_memory(message).at_path(path)
 }
 
 pub(super) fn open_error(path: &Path, errno: rustix::io::Errno) -> Error {

@@ -32,6 +32,7 @@ use training::Training;
 
 use crate::error::{Error, ErrorKind, Result, invalid};
 use crate::format::record;
+use crate::memory;
 use crate::metadata::{ColumnType, RowBuilder, Value, read_segment};
 use crate::store::Storage;
 use crate::store::lock::WriterLock;
@@ -175,6 +176,7 @@ impl Writer {
         }
         // First: a sample for which there is no memory changes nothing.
         record::reserve(&mut self.frames, record::RAW_FRAME_BYTES.saturating_add(payload.len()))?;
+        memory::reserve("records", &mut self.records, 1)?;
         let before = self.rows.byte_size();
         self.rows.push(self.samples, row).map_err(|error| self.of_resumed(error))?;
         // A row's own size, whatever chunk it is in: shards end at the same sample in a resumed write.

@@ -11,9 +11,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::FileHasher;
 use crate::format::manifest::{self, Column, FileEntry, Manifest, ShardEntry, record_key};
 use crate::format::{index, names};
+use crate::memory;
 use crate::metadata::{ColumnType, MetadataWriter, read_segment};
 use crate::store::folder::{Entry, look};
 use crate::store::{Sink, Storage};
+
+/// Arrow writes in small pieces.
+const BUFFER_BYTES: usize = 1 << 20;
 
 /// A cache that was just published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,8 +179,9 @@ fn write_index(
     let mut file = HashedFile::create(storage, paths, names::INDEX)?;
     file.write(&index::encode_header(samples))?;
     for ordinal in 0..shards {
-        let rows: Vec<u8> =
-            segment(storage, paths, ordinal)?.ends.iter().flat_map(|end| end.to_le_bytes()).collect();
+        let ends = segment(storage, paths, ordinal)?.ends;
+        let mut rows = memory::list("the index", ends.len().saturating_mul(8))?;
+        ends.iter().for_each(|end| rows.extend_from_slice(&end.to_le_bytes()));
         file.write(&rows)?;
     }
     Ok((file.finish()?, entries, payload_bytes))
@@ -190,7 +195,8 @@ fn write_metadata(
 ) -> Result<(FileEntry, Vec<Column>)> {
     let path = paths.partial.join(names::METADATA);
     let mut file = HashedFile::create(storage, paths, names::METADATA)?;
-    let mut writer = MetadataWriter::new(BufWriter::with_capacity(1 << 20, &mut file), columns)?;
+    memory::ask("metadata", BUFFER_BYTES)?;
+    let mut writer = MetadataWriter::new(BufWriter::with_capacity(BUFFER_BYTES, &mut file), columns)?;
     for ordinal in 0..shards {
         writer.write_shard(&read_segment(segment(storage, paths, ordinal)?.rows)?)?;
     }

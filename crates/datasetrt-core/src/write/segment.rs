@@ -7,6 +7,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::{Digest, xxh3_64};
 use crate::format::manifest::ShardEntry;
+use crate::memory;
 
 use super::chunk::Cursor;
 
@@ -31,9 +32,9 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out =
-            Vec::with_capacity(FIXED + self.dictionary.len() + self.ends.len() * 8 + self.rows.len() + 8);
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let length = FIXED + self.dictionary.len() + self.ends.len() * 8 + self.rows.len() + 8;
+        let mut out = memory::list("the journal", length)?;
         out.extend_from_slice(MAGIC);
         let fields: [u64; FIELDS] = [
             self.entry.bytes,
@@ -51,11 +52,12 @@ impl Segment {
         out.extend_from_slice(&self.rows);
         let checksum = xxh3_64(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
-        out
+        Ok(out)
     }
 
     /// The segment behind `bytes`; anything but exactly one sound segment is an error.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        memory::ask("the journal", bytes.len())?;
         Self::parse(bytes).ok_or_else(|| {
             Error::new(
                 ErrorKind::Unfinished,
@@ -107,7 +109,7 @@ mod tests {
             ends: vec![80, 336],
             rows: vec![1, 2, 3],
         };
-        let bytes = segment.encode();
+        let bytes = segment.encode().unwrap();
         assert_eq!(Segment::decode(&bytes), Ok(segment));
         for at in 0..bytes.len() {
             let mut flipped = bytes.clone();

@@ -10,6 +10,7 @@ use super::staging::Paths;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::manifest::ShardEntry;
 use crate::format::shard::{HEADER_BYTES, Header, TRAILER_BYTES, Trailer};
+use crate::memory;
 use crate::metadata;
 use crate::store::{Sink, Storage};
 
@@ -98,6 +99,7 @@ impl ShardWriter {
         let records = chunk.records.get(first..first + count).unwrap_or_default();
         let end = records.last().map_or(start, |info| info.end);
         shard.write(chunk.frames.get(start..end).unwrap_or_default())?;
+        memory::reserve("the index", &mut shard.ends, records.len())?;
         shard.note(records, start);
         shard.rows.push(chunk.rows.slice(first, count));
         Ok(())
@@ -131,7 +133,10 @@ impl ShardWriter {
         shard.sink.write(&trailer.encode())?;
         shard.sink.sync()?;
         self.storage.sync_dir(&self.paths.shards())?;
-        let mut rows = Vec::new();
+        let row_bytes = shard.rows.iter().map(metadata::bytes_of).sum::<usize>();
+        // With the schema, and what lies between columns.
+        let mut rows =
+            memory::list("metadata", row_bytes.saturating_add(row_bytes / 4).saturating_add(4096))?;
         metadata::write_segment(&mut rows, &shard.rows)?;
         let segment = Segment {
             entry: ShardEntry {
@@ -146,7 +151,7 @@ impl ShardWriter {
             rows,
         };
         let mut sink = self.storage.create(&self.paths.root, &self.paths.segment(self.shards))?;
-        sink.write(&segment.encode())?;
+        sink.write(&segment.encode()?)?;
         sink.sync()?;
         self.storage.sync_dir(&self.paths.journal)?;
         self.next_sample += trailer.records;

@@ -107,8 +107,8 @@ class Handout:
 
 @final
 class Kept:
-    # Tables of metadata that would not stay in memory by themselves.
-    ...
+    # Tables that would not stay in memory by themselves, and why their stream ended early, if it did.
+    def check(self) -> None: ...
 
 @disjoint_base
 class Steps:

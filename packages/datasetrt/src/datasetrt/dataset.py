@@ -248,7 +248,11 @@ class CachedDataset(Loadable[T_co]):
             import polars as pl
 
             stream, kept = self._view.table()
-            self._frame = pl.DataFrame(stream), kept
+            try:
+                self._frame = pl.DataFrame(stream), kept
+            except pl.exceptions.PolarsError:
+                kept.check()
+                raise
         # A clone shares the columns, and polars copies a column before it changes it in place.
         return self._frame[0].clone()
 
