@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -86,6 +88,47 @@ def get_floor_read(case: Case) -> float:
     rows = some_rows(case)
     read = stores.floor_samples(case, shuffled(1)).read
     return case.rate(lambda: read_pairs(map(read, rows)), len(rows))
+
+
+def beside_busy(case: Case, get: Callable[[int], object]) -> float:
+    """Samples a second while another thread of Python does nothing but count."""
+    rows, stop, count, window = some_rows(case), False, 0, 0.5 if case.quick else 2.0
+    for row in rows:
+        get(row)
+
+    def spin() -> None:
+        turns = 0
+        while not stop:
+            turns += 1
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < window:
+        for row in rows[count % len(rows) :][:16]:
+            get(row)
+            count += 1
+    seconds = time.perf_counter() - begin
+    stop = True
+    thread.join()
+    return count / seconds
+
+
+def busy_ours(case: Case) -> float:
+    """``ds[i]`` beside a busy thread."""
+    return beside_busy(case, stores.ours(case).__getitem__)
+
+
+def busy_raw(case: Case) -> float:
+    """``os.pread`` beside a busy thread."""
+    plain = stores.raw(case)
+    file, offsets = os.open(plain.path, os.O_RDONLY), plain.offsets
+    return beside_busy(case, lambda i: os.pread(file, offsets[i + 1] - offsets[i], offsets[i]))
+
+
+def busy_lmdb(case: Case) -> float:
+    """One get beside a busy thread."""
+    return beside_busy(case, stores.Lmdb(case).get)
 
 
 def take_ours(case: Case) -> float:
@@ -214,6 +257,16 @@ ROWS = [
         "1k",
         ("ours", "dataset-rt", "lmdb", "raw"),
         "floor pread",
+    ),
+    Row(
+        "get-busy",
+        "random `ds[i]` at 1 KiB beside a busy thread of Python",
+        "samples/s",
+        {"ours": busy_ours, "os.pread": busy_raw, "lmdb": busy_lmdb},
+        [],
+        "1k",
+        ("ours", "lmdb", "raw"),
+        note="Who lets the interpreter go for a read has it again when the other thread's 5 ms are over.",
     ),
     Row(
         "take-1k",

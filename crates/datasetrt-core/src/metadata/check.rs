@@ -480,7 +480,10 @@ impl RowCollector {
 
     fn finish(self, total: u64) -> Rows {
         match self.explicit {
-            Some(rows) => Rows::Explicit(Arc::new(rows)),
+            Some(mut rows) => {
+                rows.shrink_to_fit();
+                Rows::Explicit(Arc::new(rows))
+            }
             None if self.start == 0 && self.len == total => Rows::All,
             None => Rows::Range { start: self.start, len: self.len },
         }
@@ -510,6 +513,9 @@ impl WeightCollector {
     }
 
     fn finish(self) -> Option<Arc<Vec<f64>>> {
-        self.weights.map(Arc::new)
+        self.weights.map(|mut weights| {
+            weights.shrink_to_fit();
+            Arc::new(weights)
+        })
     }
 }

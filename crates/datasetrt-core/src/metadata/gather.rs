@@ -94,9 +94,7 @@ impl Chunks {
             Chunks::Str(_) => str_at(source, spot).map_or(Value::Null, Value::Str),
         }
     }
-}
 
-impl Chunks {
     /// Has the processor bring the cell at an address; of text, where it lies.
     pub(super) fn prefetch(&self, spot: Spot) {
         fn cell<A>(cells: &Cells<A>, row: usize, plain: impl FnOnce(&A)) {

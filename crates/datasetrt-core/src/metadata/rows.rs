@@ -134,16 +134,26 @@ impl RowBuilder {
         for ((name, ty), (_, value)) in self.columns.iter().zip(fields.clone()) {
             check_value(sample, name, *ty, value)?;
         }
-        for ((cells, (_, ty)), (_, value)) in self.cells.iter_mut().zip(&mut self.columns).zip(fields.clone())
-        {
-            if let (None, Some(decided)) = (*ty, value.column_type()) {
-                // Where a later column is refused this one has a type already, and no value: as if it had been declared.
-                *cells = Cells::new(Some(decided), self.rows)?;
-                *ty = Some(decided);
+        let mut decided = Vec::new();
+        let columns = self.cells.iter_mut().zip(&self.columns).enumerate();
+        for ((number, (cells, (_, ty))), (_, value)) in columns.zip(fields.clone()) {
+            match (ty, value.column_type()) {
+                (None, Some(ty)) => {
+                    let mut typed = Cells::new(Some(ty), self.rows)?;
+                    typed.reserve(value)?;
+                    decided.push((number, ty, typed));
+                }
+                _ => cells.reserve(value)?,
             }
-            cells.reserve(value)?;
         }
         // Nothing below fails: a refused row has left no trace.
+        for (number, ty, typed) in decided {
+            if let (Some((_, known)), Some(cells)) =
+                (self.columns.get_mut(number), self.cells.get_mut(number))
+            {
+                (*known, *cells) = (Some(ty), typed);
+            }
+        }
         for (cells, (_, value)) in self.cells.iter_mut().zip(fields) {
             self.byte_size += cells.append(value)?;
         }

@@ -29,9 +29,9 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// Only what `progress` answers, and memory that the system refuses. What is wrong with the cache is in the list: `changed`, and nothing else, where
-    /// another cache has taken the folder since this one was opened. Of more than 10,000 problems the last one tells
-    /// how many there are besides.
+    /// Only what `progress` answers, and memory that the system refuses. What is wrong with the cache is in the list:
+    /// `changed`, and nothing else, where another cache has taken the folder since this one was opened. Of more than
+    /// 10,000 problems the last one tells how many there are besides.
     pub fn verify(&self, progress: &mut dyn Progress) -> Result<Vec<Error>> {
         let files = Files {
             folder: self.folder(),

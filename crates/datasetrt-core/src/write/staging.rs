@@ -183,28 +183,33 @@ fn durable_shards(
         let Some(bytes) = storage.read(&paths.segment(ordinal), MAX_SEGMENT_BYTES)? else {
             return Ok((ordinal, last));
         };
-        let Ok(segment) = Segment::decode(&bytes) else { return Ok((ordinal, last)) };
-        if !shard_matches(&paths.shard(ordinal), &segment) {
-            return Ok((ordinal, last));
+        let found = Segment::decode(&bytes).and_then(|segment| {
+            let sound = shard_matches(&paths.shard(ordinal), &segment)?;
+            Ok(sound.then_some(segment))
+        });
+        match found {
+            Ok(Some(segment)) => last = Some(segment),
+            // What could not be looked at is not to be written again.
+            Err(error) if error.is_no_memory() => return Err(error),
+            Ok(None) | Err(_) => return Ok((ordinal, last)),
         }
-        last = Some(segment);
     }
     Ok((0, None))
 }
 
-fn shard_matches(path: &Path, segment: &Segment) -> bool {
+/// Whether a shard is the one that its segment states; an error is that it cannot be read.
+fn shard_matches(path: &Path, segment: &Segment) -> Result<bool> {
     let trailer_of = |file: &ReadFile| {
         let mut block = [0; TRAILER_BYTES];
         let offset = file.bytes().checked_sub(TRAILER_BYTES as u64)?;
         file.read_exact_at(&mut block, offset).ok()?;
         Trailer::decode(&block).ok()
     };
-    ReadFile::open(path).is_ok_and(|file| {
-        file.bytes() == segment.entry.bytes
-            && trailer_of(&file)
-                .is_some_and(|t| t.digest == segment.entry.blake3 && t.records == segment.entry.samples)
-            && digest_of(&file).is_ok_and(|digest| digest == segment.entry.blake3)
-    })
+    let file = ReadFile::open(path)?;
+    let stated = file.bytes() == segment.entry.bytes
+        && trailer_of(&file)
+            .is_some_and(|t| t.digest == segment.entry.blake3 && t.records == segment.entry.samples);
+    Ok(stated && digest_of(&file)? == segment.entry.blake3)
 }
 
 /// The digest of what is before a shard's trailer.
