@@ -422,6 +422,29 @@ def test_arrow_tables_of_others_are_accepted(tiny: drt.CachedDataset) -> None:
     assert numbers(tiny.with_metadata(arrow)) == [3, 4, 5]
 
 
+def test_empty_parts_of_arrow_tables_are_no_rows(tiny: drt.CachedDataset) -> None:
+    (whole,) = tiny.metadata.to_arrow().combine_chunks().to_batches()
+    parts = [whole.slice(at, length) for at, length in [(0, 5), (5, 0), (5, 3), (100, 0)]]
+    for table in (pa.Table.from_batches(parts), pa.RecordBatchReader.from_batches(whole.schema, parts)):
+        assert numbers(tiny.with_metadata(table)) == list(range(8))
+    with pytest.raises(drt.InvalidInputError) as raised:
+        tiny.with_metadata(pa.Table.from_batches(parts[1:2]))
+    assert raised.value.kind == "empty"
+
+
+def test_what_a_reader_raises_is_told_in_one_line(tiny: drt.CachedDataset) -> None:
+    (whole,) = tiny.metadata.to_arrow().combine_chunks().to_batches()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield whole.slice(0, 5)
+        raise KeyError("in the middle")
+
+    reader = pa.RecordBatchReader.from_batches(whole.schema, batches())
+    with pytest.raises(drt.InvalidInputError, match="KeyError: 'in the middle'") as raised:
+        tiny.with_metadata(reader)
+    assert len(str(raised.value)) < 200
+
+
 # Weights
 
 EXPECTED = [number % 10 + 1.0 for number in range(100)]

@@ -275,7 +275,10 @@ fn batches_of(
     let reader = stream.into_reader()?;
     let schema = reader.schema();
     let failed = |e: ArrowError| {
-        let message = format!("the table cannot be read: {e}; give a Polars DataFrame");
+        // Of what Python raised, Arrow tells the whole traceback: the exception comes last.
+        let words = e.to_string();
+        let words = words.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        let message = format!("the table cannot be read: {}; give a Polars DataFrame", words.trim());
         Error::new(ErrorKind::InvalidTable, message)
     };
     Ok((schema, reader.map(move |batch| batch.map_err(failed))))
