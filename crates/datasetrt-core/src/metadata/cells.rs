@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use arrow_array::builder::LargeStringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions};
@@ -16,6 +15,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use super::gather::Chunks;
 use super::ipc::{self, Frame, Layout, damaged};
 use super::table::{Table, check_names};
+use super::texts::Texts;
 use super::types::{ColumnInfo, ColumnType, arrow_schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory;
@@ -56,6 +56,9 @@ enum Values {
     Words(u64),
     Text { offsets: u64, text: Range<u64> },
 }
+
+/// What packing a column takes meanwhile: each different cell, its number, and where that is found.
+const PACKING_BYTES_PER_ROW: usize = 96;
 
 /// Rows of a batch that follow each other.
 struct Run {
@@ -124,7 +127,7 @@ impl CellFile {
     /// `index-out-of-range`, with the row; `bad-metadata`; or what reading meets.
     pub fn take(&self, file: &impl ReadAt, rows: &[u64]) -> Result<Table> {
         let runs = self.runs(rows)?;
-        let mut places = Vec::with_capacity(runs.len());
+        let mut places = memory::list("metadata", runs.len())?;
         for run in &runs {
             places.push(self.places_of(file, run.batch)?);
         }
@@ -168,6 +171,7 @@ impl CellFile {
                 continue;
             }
             for (chunks, array) in chunks.iter_mut().zip(batch.columns()) {
+                memory::ask("metadata", PACKING_BYTES_PER_ROW.saturating_mul(array.len()))?;
                 bytes += chunks.push_packed(array) as u64;
             }
             rows += batch.num_rows() as u64;
@@ -181,7 +185,7 @@ impl CellFile {
 
     /// One record batch, and the address of the file's bytes that it is a window into.
     fn decode(&self, file: &impl ReadAt, frame: &Frame) -> Result<(RecordBatch, usize)> {
-        let bytes = ipc::aligned(Buffer::from_vec(read(file, frame.range())?));
+        let bytes = ipc::aligned(Buffer::from_vec(read(file, frame.range())?))?;
         let batch = ipc::record_batch(&bytes, &frame.alone(), &self.layout.columns)?;
         Ok((batch, bytes.as_ptr().addr()))
     }
@@ -204,7 +208,7 @@ impl CellFile {
             let batch = self.starts.partition_point(|start| start <= row).saturating_sub(1);
             let start = self.starts.get(batch).copied().unwrap_or_default();
             batch_end = self.starts.get(batch + 1).copied().unwrap_or(self.rows);
-            runs.push(Run { batch, row: row - start, count: 1 });
+            memory::push("metadata", &mut runs, Run { batch, row: row - start, count: 1 })?;
         }
         Ok(runs)
     }
@@ -252,10 +256,13 @@ fn gathered<'a>(
     count: usize,
     parts: impl Iterator<Item = (&'a Run, &'a Column)>,
 ) -> Result<ArrayRef> {
-    let mut valid: Vec<bool> = Vec::with_capacity(count);
-    let mut flags: Vec<bool> = Vec::new();
-    let mut words: Vec<u64> = Vec::new();
-    let mut texts = LargeStringBuilder::new();
+    let mut valid: Vec<bool> = memory::list("metadata", count)?;
+    let (mut flags, mut words, mut texts): (Vec<bool>, Vec<u64>, _) = (Vec::new(), Vec::new(), Texts::new());
+    match ty {
+        ColumnType::Bool => memory::reserve("metadata", &mut flags, count)?,
+        ColumnType::Int64 | ColumnType::Float64 => memory::reserve("metadata", &mut words, count)?,
+        ColumnType::String => texts.reserve(count, 0)?,
+    }
     for (run, column) in parts {
         let from = valid.len();
         match column.validity {
@@ -282,7 +289,7 @@ fn gathered<'a>(
             let values: Vec<f64> = words.into_iter().map(f64::from_bits).collect();
             Arc::new(Float64Array::new(values.into(), nulls))
         }
-        ColumnType::String => Arc::new(texts.finish()),
+        ColumnType::String => Arc::new(texts.finish()?),
     })
 }
 
@@ -313,11 +320,11 @@ fn read_texts(
     text: &Range<u64>,
     run: &Run,
     valid: &[bool],
-    out: &mut LargeStringBuilder,
+    out: &mut Texts,
 ) -> Result<()> {
     // The batch was sound when it was looked at; the file may have changed since.
     let changed = || damaged("text was changed since the dataset was opened");
-    let mut ends = Vec::with_capacity(usize_of(run.count) + 1);
+    let mut ends = memory::list("metadata", usize_of(run.count) + 1)?;
     read_words(file, offsets + 8 * run.row, run.count + 1, &mut ends)?;
     let (first, last) = ends.first().zip(ends.last()).ok_or_else(changed)?;
     if !ends.is_sorted() || *last > text.end - text.start {
@@ -325,10 +332,11 @@ fn read_texts(
     }
     let bytes = read(file, usize_of(text.start + first)..usize_of(text.start + last))?;
     let whole = std::str::from_utf8(&bytes).map_err(|_| changed())?;
+    out.reserve(usize_of(run.count), bytes.len())?;
     for (pair, valid) in ends.windows(2).zip(valid) {
         let (start, end) = (pair.first().zip(pair.last())).ok_or_else(changed)?;
         let part = whole.get(usize_of(start - first)..usize_of(end - first)).ok_or_else(changed)?;
-        out.append_option(valid.then_some(part));
+        out.append(valid.then_some(part));
     }
     Ok(())
 }

@@ -185,9 +185,6 @@ pub(super) fn value_at<'a>(sources: &Sources<'a>, spot: Spot) -> Value<'a> {
     sources[spot.source].map_or(Value::Null, |chunks| chunks.value(spot))
 }
 
-/// Of more rows, the bytes of text are counted before they are copied, so that memory is asked for and taken once.
-const WORTH_COUNTING: usize = 4096;
-
 /// Copies cells of one column into a new array.
 ///
 /// # Errors
@@ -195,10 +192,8 @@ const WORTH_COUNTING: usize = 4096;
 /// `io` if the system refuses the memory.
 pub(super) fn gather(ty: ColumnType, sources: &Sources<'_>, spots: &[Spot]) -> Result<ArrayRef> {
     let text = match ty {
-        ColumnType::String if spots.len() > WORTH_COUNTING => {
-            spots.iter().filter_map(|spot| str_at(sources, *spot)).map(str::len).sum()
-        }
-        _ => 0,
+        ColumnType::String => spots.iter().filter_map(|spot| str_at(sources, *spot)).map(str::len).sum(),
+        ColumnType::Bool | ColumnType::Int64 | ColumnType::Float64 => 0,
     };
     memory::ask("metadata", spots.len().saturating_mul(9).saturating_add(text))?;
     macro_rules! copy {

@@ -17,6 +17,7 @@ use arrow_ipc as ipc;
 
 use super::types::{ColumnType, MAX_BATCH_ROWS, arrow_schema};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 
 pub(super) const MAGIC: &[u8] = b"ARROW1";
 /// After the footer: its length (i32) and the magic again.
@@ -45,7 +46,7 @@ pub(super) fn damaged(what: impl std::fmt::Display) -> Error {
 
 /// Decodes a whole file. The arrays share `bytes`.
 pub(super) fn decode(bytes: Buffer) -> Result<Decoded> {
-    let bytes = aligned(bytes);
+    let bytes = aligned(bytes)?;
     guarded(|| decode_file(&bytes))
 }
 
@@ -58,13 +59,14 @@ pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// The same bytes at an aligned address; a copy only where they lie at an odd one.
-pub(super) fn aligned(bytes: Buffer) -> Buffer {
+pub(super) fn aligned(bytes: Buffer) -> Result<Buffer> {
     if bytes.as_ptr().align_offset(VALUE_ALIGNMENT) == 0 {
-        return bytes;
+        return Ok(bytes);
     }
+    memory::ask("metadata", bytes.len())?;
     let mut copy = MutableBuffer::new(bytes.len());
     copy.extend_from_slice(bytes.as_slice());
-    copy.into()
+    Ok(copy.into())
 }
 
 pub(super) fn decode_file(bytes: &Buffer) -> Result<Decoded> {

@@ -30,6 +30,7 @@ mod ipc;
 mod pack;
 mod rows;
 mod table;
+mod texts;
 mod types;
 mod wording;
 

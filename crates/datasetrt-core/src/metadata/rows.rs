@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::builder::BooleanBuilder;
-use arrow_array::{
-    ArrayRef, Float64Array, Int64Array, LargeStringArray, NullArray, RecordBatch, RecordBatchOptions,
-};
-use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer};
+use arrow_array::{ArrayRef, Float64Array, Int64Array, NullArray, RecordBatch, RecordBatchOptions};
+use arrow_buffer::NullBufferBuilder;
 
+use super::texts::Texts;
 use super::types::{ColumnType, Value, arrow_schema, check_new_column_name};
 use super::wording;
 use crate::error::{Error, ErrorKind, Result};
@@ -50,16 +49,6 @@ enum Cells {
 struct Numbers<T> {
     /// Zero where it is null.
     values: Vec<T>,
-    /// A bit each.
-    valid: NullBufferBuilder,
-}
-
-/// The same of text.
-#[derive(Debug)]
-struct Texts {
-    /// Where each ends, after the 0 where the first begins.
-    ends: Vec<i64>,
-    text: Vec<u8>,
     /// A bit each.
     valid: NullBufferBuilder,
 }
@@ -275,11 +264,8 @@ impl Cells {
             (Cells::Undecided | Cells::Bool(_), _) => Ok(()),
             (Cells::Int(cells), _) => memory::reserve(CELLS, &mut cells.values, 1),
             (Cells::Float(cells), _) => memory::reserve(CELLS, &mut cells.values, 1),
-            (Cells::Str(cells), value) => {
-                memory::reserve(CELLS, &mut cells.ends, 2)?;
-                let bytes = if let Value::Str(text) = value { text.len() } else { 0 };
-                memory::reserve(CELLS, &mut cells.text, bytes)
-            }
+            (Cells::Str(cells), Value::Str(text)) => cells.reserve(1, text.len()),
+            (Cells::Str(cells), _) => cells.reserve(1, 0),
         }
     }
 
@@ -320,16 +306,7 @@ impl Cells {
                 let Numbers { values, mut valid } = std::mem::replace(cells, Numbers::new());
                 Arc::new(Float64Array::new(values.into(), valid.finish()))
             }
-            Cells::Str(cells) => {
-                let Texts { ends, text, mut valid } = std::mem::replace(cells, Texts::new());
-                let ends = if ends.is_empty() { vec![0] } else { ends };
-                let array = LargeStringArray::try_new(
-                    OffsetBuffer::new(ends.into()),
-                    Buffer::from_vec(text),
-                    valid.finish(),
-                );
-                Arc::new(array.map_err(|e| Error::new(ErrorKind::Bug, format!("metadata text: {e}")))?)
-            }
+            Cells::Str(cells) => Arc::new(std::mem::replace(cells, Texts::new()).finish()?),
         })
     }
 }
@@ -345,22 +322,6 @@ impl<T: Default> Numbers<T> {
     fn append(&mut self, value: Option<T>) {
         self.valid.append(value.is_some());
         self.values.push(value.unwrap_or_default());
-    }
-}
-
-impl Texts {
-    fn new() -> Self {
-        Texts { ends: Vec::new(), text: Vec::new(), valid: NullBufferBuilder::new(0) }
-    }
-
-    fn append(&mut self, text: Option<&str>) {
-        if self.ends.is_empty() {
-            self.ends.push(0);
-        }
-        self.valid.append(text.is_some());
-        self.text.extend_from_slice(text.unwrap_or_default().as_bytes());
-        // Fits: a list has fewer than 2^63 bytes.
-        self.ends.push(self.text.len() as i64);
     }
 }
 

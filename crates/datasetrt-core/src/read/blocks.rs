@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::{BlockHasher, xxh3_64};
+use crate::memory;
 use crate::metadata::ReadAt;
 use crate::store::file::ReadFile;
 
@@ -19,6 +20,15 @@ pub(super) struct BlockHashes {
 }
 
 impl BlockHashes {
+    /// Of a file of so many bytes.
+    pub(super) fn of(bytes: u64) -> Result<Self> {
+        let blocks = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
+        Ok(BlockHashes {
+            hashes: memory::list("hashes of metadata", blocks.saturating_add(1))?,
+            ..Self::default()
+        })
+    }
+
     /// Adds the next bytes of the file.
     pub(super) fn update(&mut self, piece: &[u8]) {
         let missing = if self.rest.is_empty() { 0 } else { BLOCK_BYTES - self.rest.len() };

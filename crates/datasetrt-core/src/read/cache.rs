@@ -117,8 +117,8 @@ impl Cache {
         let open_index = || open_index(&folder, &manifest);
         let open_metadata = || -> Result<_> {
             let metadata = open_sized(&folder.join(names::METADATA), manifest.metadata.bytes)?;
-            let mut blocks = BlockHashes::default();
             let keep = metadata.bytes() > RESIDENT_METADATA_BYTES;
+            let mut blocks = if keep { BlockHashes::of(metadata.bytes())? } else { BlockHashes::default() };
             check_metadata_hash(&metadata, &manifest, &mut |piece| {
                 if keep {
                     blocks.update(piece);
