@@ -881,6 +881,34 @@ def test_substitutes_are_logged_with_their_samples(
         assert "position 50 of epoch 0" in record.getMessage()
 
 
+def test_damaged_substitutes_are_neither_logged_nor_told(
+    tmp_path: Path, quiet: drt.WriterConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[tuple[bytes, dict[str, Any]]] = [(b"payload %02d" % number, {}) for number in range(40)]
+    folder = drt.write_cache(RowSource("s", rows), tmp_path, config=quiet).path
+    shard = folder / "shards" / "000000.bin"
+    data = bytearray(shard.read_bytes())
+    for row in range(30):
+        data[data.find(rows[row][0]) + 3] ^= 1
+    shard.write_bytes(data)
+    with caplog.at_level(logging.WARNING, logger="datasetrt"):
+        (batch,) = drt.open_dataset(folder).loader(batch_size=40, on_corrupt="substitute")
+    told = [record.args for record in caplog.records]
+    assert [(args[4], args[0], args[2]) for args in told if isinstance(args, tuple)] == [
+        (at, at, batch.indices[at]) for at in range(30)
+    ]
+    assert batch.substituted.tolist() == [True] * 30 + [False] * 10
+    assert min(ids(batch)) >= 30
+    for row in range(30, 40):
+        data[data.find(rows[row][0]) + 3] ^= 1
+    shard.write_bytes(data)
+    for start in (0, 17):
+        loader = drt.open_dataset(folder)[start:].loader(batch_size=1, on_corrupt="substitute")
+        with pytest.raises(drt.CorruptionError) as raised:
+            next(iter(loader))
+        assert raised.value.sample_id == start
+
+
 @pytest.mark.parametrize("at", [3, -3], ids=["header", "trailer"])
 def test_a_damaged_shard_has_no_substitutes(at: int, tmp_path: Path, quiet: drt.WriterConfig) -> None:
     folder = drt.write_cache(RowSource("s", rows_of(100)), tmp_path, config=quiet).path

@@ -180,8 +180,8 @@ impl Dataset {
         }
     }
 
-    /// The payload of a global row, verified, if all that is needed for it is in memory; in `memory`, as [`Wanted::read`] has
-    /// it. Neither record nor payload has more than `most` bytes. Waits for no disk: the caller may hold what others wait for.
+    /// The payload of a global row, verified, if all that is needed for it is in memory. It lies in `memory`, which may hold
+    /// anything before and holds more afterwards. Neither record nor payload has more than `most` bytes. Waits for no disk: the caller may hold what others wait for.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
 //! One batch: from step numbers to positions, rows, payloads and metadata.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -108,6 +109,12 @@ impl Batch {
     }
 }
 
+/// How often something was to stand in for a sample, and which substitution it is.
+struct Tries {
+    at: usize,
+    count: u64,
+}
+
 /// Everything that decides the batches of a stream.
 #[derive(Clone)]
 pub(super) struct Source {
@@ -187,29 +194,38 @@ impl Source {
         const MOST_ATTEMPTS: u64 = 64;
         let mut globals = self.dataset.globals(rows)?;
         let mut substitutions: Vec<Substitution> = Vec::new();
-        let mut attempt = 0;
+        // By place: a position may be there again as padding, and has the same replacement there.
+        let mut tries: HashMap<usize, Tries> = HashMap::new();
         loop {
             let Failure { place, error } =
                 match self.dataset.read_payloads(&globals, &self.arrangement, proceed) {
                     Ok(payloads) => return Ok((globals, payloads, substitutions)),
                     Err(failure) => failure,
                 };
-            attempt += 1;
-            let position = positions.get(place).copied().unwrap_or_default();
-            if !self.may_replace(&error) || attempt > MOST_ATTEMPTS.saturating_mul(positions.len() as u64) {
-                return Err(error);
-            }
             let (Some(row), Some(global)) = (rows.get_mut(place), globals.get_mut(place)) else {
                 return Err(error);
             };
-            // By place: a position may be there again as padding, and has the same replacement there.
-            let tried = substitutions.iter().filter(|found| found.place == place).count() as u64;
-            if tried >= MOST_ATTEMPTS {
+            if !self.may_replace(&error) {
                 return Err(error);
             }
-            let replacement = self.order.substitute(self.options.epoch, position, tried);
-            let found = Substitution { place, position, row: *row, global: *global, replacement, error };
-            substitutions.push(found);
+            let tried = tries.entry(place).or_insert(Tries { at: substitutions.len(), count: 0 });
+            let known = substitutions.get_mut(tried.at);
+            if tried.count >= MOST_ATTEMPTS {
+                // Why the sample is not there: not what is wrong with the last of those that stood in for it.
+                return Err(known.map_or(error, |found| found.error.clone()));
+            }
+            let position = positions.get(place).copied().unwrap_or_default();
+            let replacement = self.order.substitute(self.options.epoch, position, tried.count);
+            tried.count += 1;
+            match known {
+                // What was to stand in is damaged, too.
+                Some(found) => found.replacement = replacement,
+                None => {
+                    let found =
+                        Substitution { place, position, row: *row, global: *global, replacement, error };
+                    substitutions.push(found);
+                }
+            }
             *row = replacement;
             *global = self.dataset.global(replacement)?;
         }

@@ -236,7 +236,7 @@ class Leftover:
 
     Args:
         path: A folder ``.NAME.partial``, ``.NAME.journal`` or ``.NAME.replaced``, or a file ``.NAME.lock``.
-        files: Files in it.
+        files: Files in it; 0 for a folder with something in it that datasetrt did not make.
         bytes: Sum of their sizes.
         removed: Whether it was removed; in a dry run, whether it would be.
         reason: Why it stays; None if it was removed.

@@ -58,8 +58,8 @@ class Json:
     """dict with str keys, list, str, int, float, bool and None, as compact UTF-8 JSON.
 
     What comes back equals what went in, types included, or ``dumps`` refuses it: tuples, keys that are not
-    str, subclasses, NumPy values, NaN and infinities, which JSON does not have, ints of more than 14,284
-    bits, and values nested more than 500 deep. Dict order is kept, so equal dicts of equal order give equal
+    str, subclasses, NumPy values, NaN and infinities, which JSON does not have, ints of more than 4,300
+    digits, and values nested more than 500 deep. Dict order is kept, so equal dicts of equal order give equal
     bytes.
 
     Example:
