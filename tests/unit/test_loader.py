@@ -894,7 +894,7 @@ def test_damaged_substitutes_are_neither_logged_nor_told(
     with caplog.at_level(logging.WARNING, logger="datasetrt"):
         (batch,) = drt.open_dataset(folder).loader(batch_size=40, on_corrupt="substitute")
     told = [record.args for record in caplog.records]
-    assert [(args[4], args[0], args[2]) for args in told if isinstance(args, tuple)] == [
+    assert [(args[3], args[0], args[2]) for args in told if isinstance(args, tuple)] == [
         (at, at, batch.indices[at]) for at in range(30)
     ]
     assert batch.substituted.tolist() == [True] * 30 + [False] * 10
