@@ -113,6 +113,11 @@ def test_no_sources_are_refused(tmp_path: Path) -> None:
         drt.cache([], tmp_path)
 
 
+def test_a_sample_is_no_source(tmp_path: Path) -> None:
+    with pytest.raises(drt.InvalidInputError, match="CacheInput.* is no source; give an iterable"):
+        drt.cache(drt.CacheInput(b"", {}), tmp_path)  # type: ignore[arg-type]
+
+
 def test_on_stale_is_one_of_three(tmp_path: Path) -> None:
     with pytest.raises(drt.InvalidInputError, match="on_stale = 'ignore' is not known; use 'error' or"):
         drt.cache(RowSource("s", rows_of(3)), tmp_path, on_stale="ignore")  # type: ignore[arg-type]

@@ -160,7 +160,7 @@ def _listed(given: CacheSource | Iterable[CacheSource]) -> list[CacheSource]:
         raise invalid(f"{given.__name__} is a class; give a source, such as {given.__name__}()")
     if hasattr(given, "name"):
         return [cast(CacheSource, given)]
-    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | os.PathLike | CacheInput) or not isinstance(given, Iterable):
         raise invalid(
             f"{shown(given)} is no source; give an iterable of CacheInput with a name, or several of them"
         )
