@@ -114,7 +114,7 @@ def test_no_sources_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_sample_is_no_source(tmp_path: Path) -> None:
-    with pytest.raises(drt.InvalidInputError, match="CacheInput.* is no source; give an iterable"):
+    with pytest.raises(drt.InvalidInputError, match=r"CacheInput.* is no source; give an iterable"):
         drt.cache(drt.CacheInput(b"", {}), tmp_path)  # type: ignore[arg-type]
 
 
