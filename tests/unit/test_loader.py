@@ -815,6 +815,15 @@ def test_the_time_of_readers_is_divided(tmp_path: Path) -> None:
     assert one_by_one.stats()["hand_over_seconds"] > 0
 
 
+@pytest.mark.parametrize("batch_size", [7, 100, None])
+def test_bytes_are_those_of_payloads(batch_size: int | None, tiny: drt.CachedDataset) -> None:
+    payloads = sum(len(sample.data) for sample in tiny)
+    loader: drt.Loader[Any] = tiny.loader(batch_size=batch_size)
+    for _ in range(2):
+        list(loader)
+        assert loader.stats()["bytes"] == payloads
+
+
 def test_time_in_the_transform_is_counted(tiny: drt.CachedDataset) -> None:
     import time
 

@@ -77,9 +77,9 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Bytes of all payloads.
+    /// Bytes of all payloads, without what lies between them.
     pub fn bytes(&self) -> u64 {
-        self.payloads.buffer.len() as u64
+        self.payloads.lengths.iter().map(|length| *length as u64).sum()
     }
 
     /// The samples of some rows, in the order given. `interrupted` is asked every tenth of a second whether to give
