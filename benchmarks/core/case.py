@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,6 +81,25 @@ class Case:
     def _sums(self) -> tuple[int, int]:
         labels, words = self.folder("sums").read_text().split()
         return int(labels), int(words)
+
+
+@contextmanager
+def busy_thread() -> Iterator[Callable[[], int]]:
+    """A thread of Python that does nothing but count; gives what tells how far it is."""
+    turns, stop = 0, False
+
+    def spin() -> None:
+        nonlocal turns
+        while not stop:
+            turns += 1
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        yield lambda: turns
+    finally:
+        stop = True
+        thread.join()
 
 
 def evict(case: Case, folder: Path) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import stores
-from .case import Case, Found
+from .case import Case, Found, busy_thread
 from .data import BATCH
 from .read_rows import (
     RIVAL_SAMPLES,
@@ -92,26 +91,16 @@ def get_floor_read(case: Case) -> float:
 
 def beside_busy(case: Case, get: Callable[[int], object]) -> float:
     """Samples a second while another thread of Python does nothing but count."""
-    rows, stop, count, window = some_rows(case), False, 0, 0.5 if case.quick else 2.0
+    rows, count, window = some_rows(case), 0, 0.5 if case.quick else 2.0
     for row in rows:
         get(row)
-
-    def spin() -> None:
-        turns = 0
-        while not stop:
-            turns += 1
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < window:
-        for row in rows[count % len(rows) :][:16]:
-            get(row)
-            count += 1
-    seconds = time.perf_counter() - begin
-    stop = True
-    thread.join()
-    return count / seconds
+    with busy_thread():
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < window:
+            for row in rows[count % len(rows) :][:16]:
+                get(row)
+                count += 1
+        return count / (time.perf_counter() - begin)
 
 
 def busy_ours(case: Case) -> float:

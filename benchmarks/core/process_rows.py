@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import stores
-from .case import Case, WrongResultError
+from .case import Case, WrongResultError, busy_thread
 from .rows import Row, Target
 
 
@@ -28,24 +28,14 @@ def kept(case: Case, epoch: Callable[[], object]) -> float:
 
 def spun(window: float, epoch: Callable[[], object] | None) -> float:
     """Turns a second of a counting thread, while the main thread sleeps or runs epochs."""
-    turns, stop = 0, False
-
-    def spin() -> None:
-        nonlocal turns
-        while not stop:
-            turns += 1
-
-    thread = threading.Thread(target=spin)
     begin = time.perf_counter()
-    thread.start()
-    if epoch is None:
-        time.sleep(window)
-    else:
-        while time.perf_counter() - begin < window:
-            epoch()
-    stop = True
-    thread.join()
-    return turns / (time.perf_counter() - begin)
+    with busy_thread() as turns:
+        if epoch is None:
+            time.sleep(window)
+        else:
+            while time.perf_counter() - begin < window:
+                epoch()
+    return turns() / (time.perf_counter() - begin)
 
 
 def thread_ours(case: Case) -> float:

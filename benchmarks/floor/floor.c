@@ -60,6 +60,16 @@ static int pread_all(int fd, char *to, size_t length, off_t offset)
     return 0;
 }
 
+static int fill_rows(int fd, const uint64_t *at, const int64_t *row, Py_ssize_t first, Py_ssize_t end, char *to)
+{
+    for (Py_ssize_t i = first; i < end; i++) {
+        size_t length = at[row[i] + 1] - at[row[i]];
+        if (pread_all(fd, to, length, (off_t)at[row[i]]) < 0) return -1;
+        to += length;
+    }
+    return 0;
+}
+
 PyDoc_STRVAR(touch_doc, "touch(buffer) -> int: read every byte; the sum of its 64-bit words, modulo 2**64.");
 static PyObject *touch(PyObject *self, PyObject *object)
 {
@@ -96,7 +106,7 @@ static PyObject *fill(PyObject *self, PyObject *args)
         const int64_t *row = order.buf;
         for (Py_ssize_t first = 0; first < rows && !failed; first += batch) {
             Py_ssize_t end = first + batch < rows ? first + batch : rows;
-            size_t needed = 0, used = 0;
+            size_t needed = 0;
             for (Py_ssize_t i = first; i < end; i++) needed += at[row[i] + 1] - at[row[i]];
             if (needed > room) {
                 free(memory);
@@ -104,12 +114,8 @@ static PyObject *fill(PyObject *self, PyObject *args)
                 room = memory ? needed : 0;
                 if (!memory) failed = 1;
             }
-            for (Py_ssize_t i = first; i < end && !failed; i++) {
-                size_t length = at[row[i] + 1] - at[row[i]];
-                if (pread_all(fd, memory + used, length, (off_t)at[row[i]]) < 0) failed = 1;
-                used += length;
-            }
-            if (touched && !failed) sum += sum_words((unsigned char *)memory, used);
+            if (!failed) failed = fill_rows(fd, at, row, first, end, memory) < 0;
+            if (touched && !failed) sum += sum_words((unsigned char *)memory, needed);
         }
         Py_END_ALLOW_THREADS
     }
@@ -132,16 +138,6 @@ typedef struct {
     Py_ssize_t first, end;
     char *to;
 } Half;
-
-static int fill_rows(int fd, const uint64_t *at, const int64_t *row, Py_ssize_t first, Py_ssize_t end, char *to)
-{
-    for (Py_ssize_t i = first; i < end; i++) {
-        size_t length = at[row[i] + 1] - at[row[i]];
-        if (pread_all(fd, to, length, (off_t)at[row[i]]) < 0) return -1;
-        to += length;
-    }
-    return 0;
-}
 
 static void *fill_half(void *given)
 {

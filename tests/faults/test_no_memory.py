@@ -101,9 +101,22 @@ WITHOUT_MEMORY = {
         """,
 }
 
+
+def run(code: str, tmp_path: Path, **environment: str) -> None:
+    """Run code in a process of its own, which gets a root for caches and has to end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "r")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+
+
 # What was given back is taken again first: each list then asks the system.
 ROWS = """
-import ctypes, errno, gc, pickle
+import ctypes, errno, gc, pathlib, pickle
 import numpy as np
 
 COUNT = 100_000
@@ -117,6 +130,27 @@ class Few:
     name = "few"
     def __iter__(self):
         return (drt.CacheInput(b"%d" % n * (n % 300), {"n": n, "text": "x" * (n % 500)}) for n in range(3000))
+
+class Stopped:
+    name, fingerprint = "stopped", "1"
+    def __iter__(self):
+        for n in range(700):
+            yield drt.CacheInput(n.to_bytes(2) * 1000, {"n": n})
+        raise EOFError
+
+def resume():
+    # What is durable stays durable, whatever happened to the write before.
+    global durable
+    found = len(list(pathlib.Path(sys.argv[1]).glob(".stopped.journal/*.segment")))
+    assert found >= durable, (found, durable)
+    durable = found
+    try:
+        config = drt.WriterConfig(progress=False, max_shard_bytes=400_000)
+        drt.write_cache(Stopped(), sys.argv[1], config=config)
+    except EOFError:
+        pass
+
+durable = 0
 
 def write(compression):
     global written
@@ -219,6 +253,7 @@ OF_MANY_ROWS = [
     "long.take(order).metadata",
     "drt.open_dataset(path)  # long",
     "drt.verify_cache(packed.path)",
+    "resume()",
     "write('none')",
     "write('lz4')",
     "write('zstd')",
@@ -235,10 +270,12 @@ WHAT = {what!r}
 refused = done = 0
 expected = drt.StorageError, MemoryError, pyarrow.ArrowException
 {what}
+# What the largest part of the work needs lies in between.
+least, factor = (16 << 10 if WHAT == "resume()" else 256 << 10), (1.25 if "long" in WHAT else 1.18)
 for level in range(30):
     gc.collect()
     taken = fill()
-    limited(int((256 << 10) * (1.18 if "long" not in WHAT else 1.25) ** level))
+    limited(int(least * factor**level))
     try:
         {what}
         done += 1
@@ -256,21 +293,9 @@ assert refused, done
 {what}
 """
     # Threads have no memory of their own then.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "32768", "MALLOC_ARENA_MAX": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "r")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    run(code, tmp_path, MALLOC_MMAP_THRESHOLD_="32768", MALLOC_ARENA_MAX="1")
 
 
 @pytest.mark.parametrize("what", WITHOUT_MEMORY)
 def test_memory_that_is_refused_is_an_error(what: str, tmp_path: Path) -> None:
-    code = NO_MEMORY + textwrap.dedent(WITHOUT_MEMORY[what])
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "r")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    run(NO_MEMORY + textwrap.dedent(WITHOUT_MEMORY[what]), tmp_path)

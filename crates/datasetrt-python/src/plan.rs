@@ -56,10 +56,11 @@ impl BatchPlan {
         if (stop - step).saturating_mul(self.plan.batch()) > MOST_POSITIONS {
             return Err(invalid(py, format!("steps {step} to {stop} are too many at once; ask for fewer")));
         }
-        let (all, a_step) = (self.plan.samples(), self.plan.batch().min(self.plan.samples()));
-        let most = (stop - step).saturating_mul(a_step).min(all);
-        let mut found = memory::list("positions", usize::try_from(most)?).or_raise(py)?;
-        memory::ask("positions", usize::try_from(a_step)?.saturating_mul(8)).or_raise(py)?;
+        let most =
+            |steps: u64| usize::try_from(steps.saturating_mul(self.plan.batch()).min(self.plan.samples()));
+        let mut found = memory::list("positions", most(stop - step)?).or_raise(py)?;
+        // Those of one step come in a list of their own.
+        memory::ask("positions", most(1)?.saturating_mul(size_of::<u64>())).or_raise(py)?;
         for step in step..stop {
             let step = self.plan.step(step);
             let padding = usize::try_from(step.padding)?;

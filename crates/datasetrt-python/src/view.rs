@@ -86,7 +86,7 @@ impl View {
         memory: &mut Vec<u8>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         // With the interpreter held: to let it go and have it again takes as long, or 5 ms where another thread is busy.
-        if let Some(payload) = self.dataset.read_cached(global, WORTH_ITS_PLACE, memory).or_raise(py)? {
+        if let Some(payload) = self.dataset.read_nowait(global, WORTH_ITS_PLACE, memory).or_raise(py)? {
             return copied(py, payload);
         }
         let found = py.detach(|| -> datasetrt_core::Result<_> {

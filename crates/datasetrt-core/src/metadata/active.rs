@@ -225,9 +225,7 @@ impl CacheSet {
     ///
     /// `index-out-of-range`, with the row.
     pub fn visit(&self, global: u64, mut cell: impl FnMut(&str, Value<'_>)) -> Result<bool> {
-        let (source, sample) = self.locate(global).ok_or_else(|| self.out_of_range(global))?;
-        let Some(table) = self.caches.get(source).and_then(|cache| cache.loaded()) else { return Ok(false) };
-        let spot = table.spot(sample, 0)?;
+        let Some((source, table, spot)) = self.in_memory(global)? else { return Ok(false) };
         for (column, places) in self.columns.iter().zip(&self.places) {
             let chunks = places.get(source).copied().flatten().and_then(|place| table.chunks(place));
             cell(&column.name, chunks.map_or(Value::Null, |chunks| chunks.value(spot)));
@@ -237,10 +235,18 @@ impl CacheSet {
 
     /// Has the processor bring the cells of a global row where they are in memory: [`visit`](Self::visit) is to follow.
     pub fn prefetch(&self, global: u64) {
-        let Some((source, sample)) = self.locate(global) else { return };
-        let Some(table) = self.caches.get(source).and_then(|cache| cache.loaded()) else { return };
-        let Ok(spot) = table.spot(sample, 0) else { return };
-        table.prefetch(spot);
+        // What is wrong with it is told by who reads it.
+        if let Ok(Some((_, table, spot))) = self.in_memory(global) {
+            table.prefetch(spot);
+        }
+    }
+
+    /// The cache that holds a global row, with its table and the row's place in it, where that is in memory already.
+    fn in_memory(&self, global: u64) -> Result<Option<(usize, Arc<Table>, Spot)>> {
+        let (source, sample) = self.locate(global).ok_or_else(|| self.out_of_range(global))?;
+        let Some(table) = self.caches.get(source).and_then(|cache| cache.loaded()) else { return Ok(None) };
+        let spot = table.spot(sample, 0)?;
+        Ok(Some((source, table, spot)))
     }
 
     /// Addresses of global rows in tables that may hold nothing else.

@@ -257,7 +257,8 @@ fn gathered<'a>(
     parts: impl Iterator<Item = (&'a Run, &'a Column)>,
 ) -> Result<ArrayRef> {
     let mut valid: Vec<bool> = memory::list("metadata", count)?;
-    let (mut flags, mut words, mut texts): (Vec<bool>, Vec<u64>, _) = (Vec::new(), Vec::new(), Texts::new());
+    let (mut flags, mut words, mut texts): (Vec<bool>, Vec<u64>, _) =
+        (Vec::new(), Vec::new(), Texts::default());
     match ty {
         ColumnType::Bool => memory::reserve("metadata", &mut flags, count)?,
         ColumnType::Int64 | ColumnType::Float64 => memory::reserve("metadata", &mut words, count)?,

@@ -13,8 +13,8 @@ use super::types::MAX_BATCH_ROWS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory;
 
-/// Of a batch, without its columns: row numbers, their places, ids of samples and caches, weights.
-const BYTES_PER_ROW: usize = 80;
+/// What Arrow has for each cell of a column of views.
+const VIEW_BYTES: usize = 16;
 
 /// An iterator over the batches of an active table; beside the stored tables themselves, at most
 /// [`MAX_BATCH_ROWS`] rows at a time are in memory.
@@ -55,8 +55,6 @@ impl Export {
 
     fn batch(&mut self, start: u64, count: usize) -> Result<RecordBatch> {
         let total = self.set.rows();
-        // Text alone is asked for where it is copied.
-        memory::ask("the table", count.saturating_mul(BYTES_PER_ROW))?;
         let mut globals = memory::list("the table", count)?;
         for place in start..start.saturating_add(count as u64) {
             globals.push(self.selection.rows.get(place, total).ok_or_else(|| bug("rows end early"))?);
@@ -77,6 +75,7 @@ impl Export {
 
     /// Views of one copy of each id: sixteen bytes a row, whatever the length of an id.
     fn cache_ids(&self, at: &Located) -> Result<ArrayRef> {
+        memory::ask("the table", at.spots.len().saturating_mul(VIEW_BYTES))?;
         let mut views = StringViewBuilder::with_capacity(at.spots.len());
         let mut blocks: Vec<Option<(u32, u32)>> = vec![None; self.set.caches().len()];
         for spot in &at.spots {

@@ -97,38 +97,33 @@ impl Chunks {
 
     /// Has the processor bring the cell at an address; of text, where it lies.
     pub(super) fn prefetch(&self, spot: Spot) {
-        fn cell<A>(cells: &Cells<A>, row: usize, plain: impl FnOnce(&A)) {
-            match cells {
-                Cells::Plain(array) => plain(array),
-                Cells::Few { numbers, .. } => numbers.get(row).into_iter().for_each(prefetch),
-                Cells::Many { numbers, .. } => numbers.get(row).into_iter().for_each(prefetch),
+        fn bring<T>(places: &[T], at: usize) {
+            if let Some(place) = places.get(at) {
+                prefetch(place);
             }
         }
-        let row = spot.row;
+        fn bring_cell<A>(cells: Option<&Cells<A>>, row: usize, plain: impl FnOnce(&A)) {
+            match cells {
+                Some(Cells::Plain(array)) => plain(array),
+                Some(Cells::Few { numbers, .. }) => bring(numbers, row),
+                Some(Cells::Many { numbers, .. }) => bring(numbers, row),
+                None => {}
+            }
+        }
+        let Spot { chunk, row, .. } = spot;
         match self {
             Chunks::Bool(chunks) => {
-                let bits = chunks.get(spot.chunk).map(BooleanArray::values);
-                bits.and_then(|bits| bits.values().get((bits.offset() + row) / 8))
-                    .into_iter()
-                    .for_each(prefetch);
-            }
-            Chunks::Int(chunks) => match chunks.get(spot.chunk) {
-                Some(IntCells::Cells(cells)) => {
-                    cell(cells, row, |a| a.values().get(row).into_iter().for_each(prefetch))
+                if let Some(bits) = chunks.get(chunk).map(BooleanArray::values) {
+                    bring(bits.values(), (bits.offset() + row) / 8);
                 }
-                Some(IntCells::Near { offsets, .. }) => offsets.get(row).into_iter().for_each(prefetch),
+            }
+            Chunks::Int(chunks) => match chunks.get(chunk) {
+                Some(IntCells::Cells(cells)) => bring_cell(Some(cells), row, |a| bring(a.values(), row)),
+                Some(IntCells::Near { offsets, .. }) => bring(offsets, row),
                 None => {}
             },
-            Chunks::Float(chunks) => {
-                let chunk = chunks.get(spot.chunk).into_iter();
-                chunk.for_each(|c| cell(c, row, |a| a.values().get(row).into_iter().for_each(prefetch)));
-            }
-            Chunks::Str(chunks) => {
-                let chunk = chunks.get(spot.chunk).into_iter();
-                chunk.for_each(|c| {
-                    cell(c, row, |a| a.value_offsets().get(row).into_iter().for_each(prefetch))
-                });
-            }
+            Chunks::Float(chunks) => bring_cell(chunks.get(chunk), row, |a| bring(a.values(), row)),
+            Chunks::Str(chunks) => bring_cell(chunks.get(chunk), row, |a| bring(a.value_offsets(), row)),
         }
     }
 }

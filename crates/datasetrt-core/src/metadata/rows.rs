@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::builder::BooleanBuilder;
-use arrow_array::{ArrayRef, Float64Array, Int64Array, NullArray, RecordBatch, RecordBatchOptions};
+use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int64Type};
+use arrow_array::{ArrayRef, NullArray, PrimitiveArray, RecordBatch, RecordBatchOptions};
 use arrow_buffer::NullBufferBuilder;
 
 use super::texts::Texts;
@@ -39,16 +40,16 @@ enum Cells {
     Undecided,
     /// A bit each.
     Bool(BooleanBuilder),
-    Int(Numbers<i64>),
-    Float(Numbers<f64>),
+    Int(Numbers<Int64Type>),
+    Float(Numbers<Float64Type>),
     Str(Texts),
 }
 
 /// Numbers as Arrow has them; in lists of ours, because those of Arrow end the process where there is no memory to grow.
 #[derive(Debug)]
-struct Numbers<T> {
+struct Numbers<T: ArrowPrimitiveType> {
     /// Zero where it is null.
-    values: Vec<T>,
+    values: Vec<T::Native>,
     /// A bit each.
     valid: NullBufferBuilder,
 }
@@ -247,9 +248,9 @@ impl Cells {
         let mut cells = match ty {
             None => Cells::Undecided,
             Some(ColumnType::Bool) => Cells::Bool(BooleanBuilder::new()),
-            Some(ColumnType::Int64) => Cells::Int(Numbers::new()),
-            Some(ColumnType::Float64) => Cells::Float(Numbers::new()),
-            Some(ColumnType::String) => Cells::Str(Texts::new()),
+            Some(ColumnType::Int64) => Cells::Int(Numbers::default()),
+            Some(ColumnType::Float64) => Cells::Float(Numbers::default()),
+            Some(ColumnType::String) => Cells::Str(Texts::default()),
         };
         for _ in 0..nulls {
             cells.reserve(&Value::Null)?;
@@ -262,8 +263,8 @@ impl Cells {
     fn reserve(&mut self, value: &Value<'_>) -> Result<()> {
         match (self, value) {
             (Cells::Undecided | Cells::Bool(_), _) => Ok(()),
-            (Cells::Int(cells), _) => memory::reserve(CELLS, &mut cells.values, 1),
-            (Cells::Float(cells), _) => memory::reserve(CELLS, &mut cells.values, 1),
+            (Cells::Int(cells), _) => cells.reserve(),
+            (Cells::Float(cells), _) => cells.reserve(),
             (Cells::Str(cells), Value::Str(text)) => cells.reserve(1, text.len()),
             (Cells::Str(cells), _) => cells.reserve(1, 0),
         }
@@ -298,30 +299,34 @@ impl Cells {
         Ok(match self {
             Cells::Undecided => Arc::new(NullArray::new(rows)),
             Cells::Bool(b) => Arc::new(b.finish()),
-            Cells::Int(cells) => {
-                let Numbers { values, mut valid } = std::mem::replace(cells, Numbers::new());
-                Arc::new(Int64Array::new(values.into(), valid.finish()))
-            }
-            Cells::Float(cells) => {
-                let Numbers { values, mut valid } = std::mem::replace(cells, Numbers::new());
-                Arc::new(Float64Array::new(values.into(), valid.finish()))
-            }
-            Cells::Str(cells) => Arc::new(std::mem::replace(cells, Texts::new()).finish()?),
+            Cells::Int(cells) => Arc::new(std::mem::take(cells).finish()),
+            Cells::Float(cells) => Arc::new(std::mem::take(cells).finish()),
+            Cells::Str(cells) => Arc::new(std::mem::take(cells).finish()?),
         })
     }
 }
 
-/// What messages call the values of columns.
-const CELLS: &str = "metadata";
-
-impl<T: Default> Numbers<T> {
-    fn new() -> Self {
+impl<T: ArrowPrimitiveType> Default for Numbers<T> {
+    fn default() -> Self {
         Numbers { values: Vec::new(), valid: NullBufferBuilder::new(0) }
     }
+}
 
-    fn append(&mut self, value: Option<T>) {
+impl<T: ArrowPrimitiveType> Numbers<T> {
+    /// Room for one more.
+    fn reserve(&mut self) -> Result<()> {
+        memory::reserve("metadata", &mut self.values, 1)
+    }
+
+    /// Appends a number, for which there is [room](Self::reserve).
+    fn append(&mut self, value: Option<T::Native>) {
         self.valid.append(value.is_some());
         self.values.push(value.unwrap_or_default());
+    }
+
+    /// The numbers so far as an array.
+    fn finish(mut self) -> PrimitiveArray<T> {
+        PrimitiveArray::new(self.values.into(), self.valid.finish())
     }
 }
 

@@ -16,11 +16,13 @@ pub(super) struct Texts {
     valid: NullBufferBuilder,
 }
 
-impl Texts {
-    pub(super) fn new() -> Self {
+impl Default for Texts {
+    fn default() -> Self {
         Texts { ends: Vec::new(), text: Vec::new(), valid: NullBufferBuilder::new(0) }
     }
+}
 
+impl Texts {
     /// Room for so many more cells, with so many bytes together.
     pub(super) fn reserve(&mut self, cells: usize, bytes: usize) -> Result<()> {
         memory::reserve("metadata", &mut self.ends, cells.saturating_add(1))?;
@@ -57,9 +59,9 @@ mod tests {
 
     #[test]
     fn cells_come_back() {
-        assert_eq!(Texts::new().finish().unwrap().len(), 0);
+        assert_eq!(Texts::default().finish().unwrap().len(), 0);
         let cells = [Some("a"), None, Some(""), Some("žluť"), None];
-        let mut texts = Texts::new();
+        let mut texts = Texts::default();
         for cell in cells {
             texts.reserve(1, cell.map_or(0, str::len)).unwrap();
             texts.append(cell);

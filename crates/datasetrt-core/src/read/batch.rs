@@ -180,13 +180,14 @@ impl Dataset {
         }
     }
 
-    /// The payload of a global row, verified, if all that is needed for it is in memory. It lies in `memory`, which may hold
-    /// anything before and holds more afterwards. Neither record nor payload has more than `most` bytes. Waits for no disk: the caller may hold what others wait for.
+    /// The payload of a global row, verified, if all that is needed for it is in the system's memory and neither record nor
+    /// payload has more than `most` bytes. It lies in `memory`, which may hold anything before and holds more afterwards.
+    /// Waits for no disk: the caller may hold what others wait for.
     ///
     /// # Errors
     ///
     /// Why the sample cannot be read.
-    pub fn read_cached<'m>(
+    pub fn read_nowait<'m>(
         &self,
         global: u64,
         most: usize,
@@ -201,7 +202,7 @@ impl Dataset {
             return Ok(None);
         }
         let room = wanted.room(memory)?;
-        let read = |file: &ReadFile| file.read_cached_at(room, wanted.place.start);
+        let read = |file: &ReadFile| file.read_nowait_at(room, wanted.place.start);
         if cache.with_open_shard(wanted.place.shard, read) != Some(true) {
             return Ok(None);
         }

@@ -65,7 +65,7 @@ impl ReadFile {
     /// Fills `out` from `offset` if all of it is in the system's memory, and never waits for a disk. False where it is not, or
     /// where nobody can say so; what is in `out` then means nothing.
     #[cfg(target_os = "linux")]
-    pub fn read_cached_at(&self, out: &mut [u8], offset: u64) -> bool {
+    pub fn read_nowait_at(&self, out: &mut [u8], offset: u64) -> bool {
         use rustix::io::{Errno, ReadWriteFlags};
 
         // To the system, the largest offset of all is where the file was read last.
@@ -85,7 +85,7 @@ impl ReadFile {
 
     /// Fills nothing: this system has no such read.
     #[cfg(not(target_os = "linux"))]
-    pub fn read_cached_at(&self, _out: &mut [u8], _offset: u64) -> bool {
+    pub fn read_nowait_at(&self, _out: &mut [u8], _offset: u64) -> bool {
         false
     }
 
@@ -225,18 +225,18 @@ mod tests {
         let file = ReadFile::open(&path).unwrap();
         let mut out = [0; 5000];
         // In memory, because it was written a moment ago.
-        let found = file.read_cached_at(&mut out, 4000);
+        let found = file.read_nowait_at(&mut out, 4000);
         assert_eq!(found, !file.waits.load(Relaxed));
         assert!(!found || out == bytes[4000..9000]);
-        assert!(!file.read_cached_at(&mut out, 15_001), "one byte is not there");
-        assert!(!file.read_cached_at(&mut out, u64::MAX));
+        assert!(!file.read_nowait_at(&mut out, 15_001), "one byte is not there");
+        assert!(!file.read_nowait_at(&mut out, u64::MAX));
     }
 
     #[test]
     fn a_file_system_that_cannot_say_what_is_in_memory_is_asked_once() {
         let file = ReadFile::open(Path::new("/proc/self/status")).unwrap();
         let mut out = [0; 5];
-        assert!(!file.read_cached_at(&mut out, 0));
+        assert!(!file.read_nowait_at(&mut out, 0));
         assert!(file.waits.load(Relaxed));
         file.read_exact_at(&mut out, 0).unwrap();
         assert_eq!(&out, b"Name:");
